@@ -1,0 +1,101 @@
+// A small test harness: TEST(claim) { ... } registers a test, EXPECT* record failures with their
+// place, and run_tests runs all tests or those whose name contains the first argument. The closing
+// line reads "N passed, N failed".
+#pragma once
+
+#include <cstdio>
+#include <exception>
+#include <functional>
+#include <iostream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace torch_xla::testing {
+
+struct TestCase {
+  const char* name;
+  std::function<void()> body;
+};
+
+inline std::vector<TestCase>& test_cases() {
+  static std::vector<TestCase> cases;
+  return cases;
+}
+
+inline int& failures_in_test() {
+  static int count = 0;
+  return count;
+}
+
+struct Registration {
+  Registration(const char* name, std::function<void()> body) {
+    test_cases().push_back({name, std::move(body)});
+  }
+};
+
+inline void record_failure(const char* file, int line, const std::string& what) {
+  ++failures_in_test();
+  std::cerr << file << ":" << line << ": " << what << "\n";
+}
+
+template <typename A, typename B>
+void expect_eq(const A& a, const B& b, const char* text, const char* file, int line) {
+  if (a == b) return;
+  std::ostringstream out;
+  out << "expected equal: " << text;
+  if constexpr (requires { out << a; out << b; }) out << "\n  left:  " << a << "\n  right: " << b;
+  record_failure(file, line, out.str());
+}
+
+template <typename F>
+void expect_throws(F&& body, const std::string& substring, const char* file, int line) {
+  try {
+    body();
+  } catch (const std::exception& e) {
+    if (std::string(e.what()).find(substring) == std::string::npos) {
+      record_failure(file, line, "expected an error containing \"" + substring + "\", got \"" + e.what() + "\"");
+    }
+    return;
+  }
+  record_failure(file, line, "expected an error containing \"" + substring + "\", got none");
+}
+
+inline int run_tests(int argc, char** argv) {
+  const std::string filter = argc > 1 ? argv[1] : "";
+  int passed = 0;
+  int failed = 0;
+  for (const TestCase& test : test_cases()) {
+    if (std::string(test.name).find(filter) == std::string::npos) continue;
+    failures_in_test() = 0;
+    try {
+      test.body();
+    } catch (const std::exception& e) {
+      record_failure(test.name, 0, std::string("uncaught exception: ") + e.what());
+    }
+    if (failures_in_test() == 0) {
+      ++passed;
+    } else {
+      ++failed;
+      std::cerr << "FAILED " << test.name << "\n";
+    }
+  }
+  std::cout << passed << " passed, " << failed << " failed" << std::endl;
+  return failed == 0 && passed > 0 ? 0 : 1;
+}
+
+}  // namespace torch_xla::testing
+
+#define TEST(claim)                                                                \
+  static void claim();                                                             \
+  static const ::torch_xla::testing::Registration claim##_registration(#claim, claim); \
+  static void claim()
+#define EXPECT(condition)                                                                \
+  do {                                                                                   \
+    if (!(condition))                                                                    \
+      ::torch_xla::testing::record_failure(__FILE__, __LINE__, "expected: " #condition); \
+  } while (false)
+#define EXPECT_EQ(a, b) \
+  ::torch_xla::testing::expect_eq((a), (b), #a " == " #b, __FILE__, __LINE__)
+#define EXPECT_THROWS(expression, substring) \
+  ::torch_xla::testing::expect_throws([&] { expression; }, (substring), __FILE__, __LINE__)
