@@ -1,0 +1,168 @@
+// A StableHLO module under construction. Lowerings pass `Value`s through the functions of
+// `hlo/ops.h`; each appends one operation to the Builder its operands belong to, checks the
+// specification's constraints and infers the result's type. `Builder::finish` gives the module's
+// text, which a PJRT plugin takes as a program of format "mlir". With `Mode::kTypesOnly` the same
+// calls infer the same types and make no text.
+#pragma once
+
+#include <complex>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "base/shape.h"
+
+namespace torch_xla::hlo {
+
+using base::Dims;
+using base::DType;
+using Type = base::Shape;
+
+class Builder;
+
+// A type and its MLIR spelling ("tensor<2x3xf32>"), stored once per Builder.
+struct InternedType {
+  Type type;
+  std::string text;
+};
+
+// The result of an operation, or a parameter. Cheap to copy; valid as long as its Builder lives.
+class Value {
+ public:
+  Value() = default;
+
+  explicit operator bool() const { return builder_ != nullptr; }
+  const Type& type() const { return type_->type; }
+  DType dtype() const { return type_->type.dtype; }
+  const Dims& dims() const { return type_->type.dims; }
+  // The size of dimension `i`, which may not be negative.
+  std::int64_t dim(std::int64_t i) const { return type_->type.dims[static_cast<std::size_t>(i)]; }
+  std::int64_t rank() const { return static_cast<std::int64_t>(type_->type.dims.size()); }
+  std::int64_t num_elements() const { return type_->type.num_elements(); }
+  Builder& builder() const { return *builder_; }
+  // The number in the value's SSA name: "%7" has 7.
+  std::uint32_t id() const { return id_; }
+  const InternedType& interned_type() const { return *type_; }
+
+  friend bool operator==(const Value& a, const Value& b) {
+    return a.builder_ == b.builder_ && a.id_ == b.id_;
+  }
+
+  // PyTorch's "wrapped number": a Python scalar made a 0-d tensor, which takes part in type
+  // promotion by its kind only. No operation's result has it.
+  bool is_wrapped_number = false;
+
+ private:
+  friend class Builder;
+  Value(Builder* builder, const InternedType* type, std::uint32_t id)
+      : builder_(builder), type_(type), id_(id) {}
+
+  Builder* builder_ = nullptr;
+  const InternedType* type_ = nullptr;
+  std::uint32_t id_ = 0;
+};
+
+using Values = std::vector<Value>;
+
+// Emits a region's operations, given its block arguments, and returns the values it yields.
+using Region = std::function<Values(std::span<const Value>)>;
+
+enum class Mode : std::uint8_t { kText, kTypesOnly };
+
+class Builder {
+ public:
+  explicit Builder(Mode mode = Mode::kText) : mode_(mode) {}
+  Builder(const Builder&) = delete;
+  Builder& operator=(const Builder&) = delete;
+
+  Mode mode() const { return mode_; }
+
+  // Appends a parameter to the main function. May be called at any time before `finish`.
+  Value parameter(const Type& type);
+  std::size_t num_parameters() const { return parameters_.size(); }
+  // `value` is an MLIR attribute, as in ("tf.aliasing_output", "3 : i32").
+  void set_parameter_attribute(std::size_t index, std::string_view name, std::string_view value);
+  void set_result_attribute(std::size_t index, std::string_view name, std::string_view value);
+  void set_module_attribute(std::string_view name, std::string_view value);
+  // A line at the head of the module, such as a mesh declaration; identical lines are kept once.
+  void add_module_operation(std::string_view text);
+  // The location that later operations carry ("file.py:12"), empty for none.
+  void set_location(std::string_view location);
+
+  // Defines a private function of the module, once per name: a second definition is ignored, and
+  // its body is not run. The body may not use values from outside; it may be defined at any point.
+  void define_function(const std::string& name, const std::vector<Type>& parameters,
+                       const Region& body);
+  bool has_function(const std::string& name) const { return functions_.contains(name); }
+  Values call(const std::string& name, const Values& operands);
+
+  // The module with `results` as what its public function `name` returns. Call once, last.
+  std::string finish(std::span<const Value> results, std::string_view name = "main");
+
+  // What the functions of hlo/ops.h are made of.
+  //
+  // `properties` is the inside of `<{...}>`, `regions` are texts that `region` gave.
+  Value op(std::string_view name, std::span<const Value> operands, const Type& result,
+           std::string_view properties = {}, std::span<const std::string> regions = {});
+  Values op(std::string_view name, std::span<const Value> operands, std::span<const Type> results,
+            std::string_view properties = {}, std::span<const std::string> regions = {});
+  // As `op`, but in the outermost region of the main function a repeated (name, properties, result
+  // type) gives the first one's value. Only for operations without operands.
+  Value op_once(std::string_view name, const Type& result, std::string_view properties);
+
+  // The text of a region with one block, and the types of what it yields.
+  struct RegionText {
+    std::string text;
+    std::vector<Type> yielded;
+  };
+  RegionText region(std::span<const Type> arguments, const Region& body);
+
+  const InternedType* intern(const Type& type);
+
+ private:
+  struct Parameter {
+    Value value;
+    std::string attributes;
+  };
+  struct Function {
+    std::vector<Type> parameters;
+    std::vector<Type> results;
+  };
+  struct TypeHash {
+    std::size_t operator()(const Type& type) const noexcept;
+  };
+
+  Value new_value(const InternedType* type) { return Value(this, type, next_id_++); }
+  void check_operands(std::string_view name, std::span<const Value> operands) const;
+  void append_op(std::span<const Value> results, std::string_view name,
+                 std::span<const Value> operands, std::string_view properties,
+                 std::span<const std::string> regions);
+  void append_value(std::string& out, const Value& value) const;
+  void append_return(std::string_view name, std::span<const Value> values);
+
+  Mode mode_;
+  std::uint32_t next_id_ = 0;
+  int region_depth_ = 0;
+  std::string body_;  // operations of the region being emitted
+  std::string functions_text_;
+  std::string location_;  // " loc(...)" or empty
+  std::string module_attributes_;
+  std::string module_operations_;
+  std::unordered_set<std::string> module_operation_lines_;
+  std::vector<Parameter> parameters_;
+  std::unordered_map<std::size_t, std::string> result_attributes_;
+  std::unordered_map<std::string, Function> functions_;
+  std::unordered_map<std::string, Value> once_;
+  std::unordered_map<Type, const InternedType*, TypeHash> interned_;
+  std::deque<InternedType> types_;
+};
+
+}  // namespace torch_xla::hlo
