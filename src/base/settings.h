@@ -1,0 +1,185 @@
+// The settings table. One row declares a setting; its accessor, environment variable, Python
+// attribute, row in docs/settings.md and place in the compile-cache key all come from that row. To
+// add a setting, add a row, then run `make docs`. Environment variables are read nowhere else.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include "base/hash.h"
+
+// X(type, accessor and Python attribute, environment variable, default, compile-key part, doc)
+#define TORCH_XLA_SETTINGS(X)                                                                      \
+  X(std::string, pjrt_device, "PJRT_DEVICE", "", kNotInKey,                                        \
+    "Which kind of device to use: `CPU`, `CUDA`, `TPU`, or the name of an installed plugin. Empty: " \
+    "the first plugin that is installed, CPU last.")                                               \
+  X(std::string, pjrt_library_path, "PJRT_LIBRARY_PATH", "", kNotInKey,                            \
+    "Path of a PJRT plugin library to load in place of the one that `PJRT_DEVICE` names.")         \
+  X(std::int64_t, cpu_num_devices, "CPU_NUM_DEVICES", 1, kNotInKey,                                \
+    "How many devices the CPU plugin offers in one process.")                                      \
+  X(std::string, xla_flags, "XLA_FLAGS", "", kInKey,                                               \
+    "XLA flags (`--xla_name=value`, separated by spaces), passed with each compilation.")          \
+  X(bool, no_special_scalars, "XLA_NO_SPECIAL_SCALARS", false, kNotInKey,                          \
+    "Pass the scalars 0 and 1 to the program as data, like all others, instead of compiling them " \
+    "in.")                                                                                         \
+  X(bool, enable_param_aliasing, "XLA_ENABLE_PARAM_ALIASING", true, kInKey,                        \
+    "Let a program reuse the memory of the inputs that the step replaces.")                        \
+  X(std::string, rng_bit_generator, "XLA_RNG_BIT_GENERATOR", "default", kInKey,                    \
+    "Algorithm of random numbers: `default`, `philox` or `three_fry`.")                            \
+  X(std::int64_t, compilation_cache_size, "XLA_COMPILATION_CACHE_SIZE", 2048, kNotInKey,           \
+    "How many executables are kept in memory; the least recently used one is dropped.")            \
+  X(std::int64_t, max_inflight_launches, "XLA_MAX_INFLIGHT_LAUNCHES", 8, kNotInKey,                \
+    "How many launched programs may be unfinished per device before a barrier waits.")             \
+  X(std::int64_t, metrics_samples, "XLA_METRICS_SAMPLES", 1024, kNotInKey,                         \
+    "How many of the last samples a metric keeps for its rate and percentiles.")                   \
+  X(std::string, metrics_percentiles, "XLA_METRICS_PERCENTILES",                                   \
+    "0.01:0.05:0.1:0.2:0.5:0.8:0.9:0.95:0.99", kNotInKey,                                          \
+    "The percentiles that the metrics report prints, as fractions separated by colons.")           \
+  X(bool, pt_xla_debug, "PT_XLA_DEBUG", false, kNotInKey,                                          \
+    "Explain compilations, executions and fallbacks as they happen.")                              \
+  X(std::int64_t, pt_xla_debug_level, "PT_XLA_DEBUG_LEVEL", 0, kNotInKey,                          \
+    "1: explain compilations; 2: explain executions too.")                                         \
+  X(std::string, pt_xla_debug_file, "PT_XLA_DEBUG_FILE", "", kNotInKey,                            \
+    "File that receives the explanations instead of the standard error stream.")                   \
+  X(std::int64_t, pt_xla_debug_max_frame, "PT_XLA_DEBUG_MAX_FRAME", 8, kNotInKey,                  \
+    "How many Python frames an explanation shows.")                                                \
+  X(bool, ir_debug, "XLA_IR_DEBUG", false, kNotInKey,                                              \
+    "Remember the user's line of each recorded operation, for dumps and errors.")                  \
+  X(bool, hlo_debug, "XLA_HLO_DEBUG", false, kNotInKey,                                            \
+    "Write the user's line of each operation into the program given to XLA.")                      \
+  X(std::string, save_tensors_file, "XLA_SAVE_TENSORS_FILE", "", kNotInKey,                        \
+    "File to which the graph of every barrier and read is appended.")                              \
+  X(std::string, save_tensors_fmt, "XLA_SAVE_TENSORS_FMT", "text", kNotInKey,                      \
+    "Format of those graphs: `text`, `hlo`, `stablehlo` or `dot`.")
+
+namespace torch_xla::base {
+
+enum class CompileKeyPart : bool { kNotInKey, kInKey };
+
+// What a row says. The views point to static storage.
+struct SettingInfo {
+  std::string_view name;
+  std::string_view environment_variable;
+  std::string_view type_name;  // "bool", "int" or "str"
+  std::string_view documentation;
+  CompileKeyPart key_part;
+};
+
+// The part of a setting that does not depend on its type. Thread-safe.
+class SettingBase {
+ public:
+  explicit SettingBase(const SettingInfo& info) : info_(info) {}
+  virtual ~SettingBase() = default;
+  SettingBase(const SettingBase&) = delete;
+  SettingBase& operator=(const SettingBase&) = delete;
+
+  const SettingInfo& info() const { return info_; }
+  // The value as its environment variable would spell it.
+  virtual std::string text() const = 0;
+  virtual std::string default_text() const = 0;
+  // Throws an Error of kind kValue, and leaves the value alone, when the text does not parse.
+  virtual void set_text(std::string_view text) = 0;
+  // Forgets the value: the next use reads the environment again.
+  void reload() { is_loaded_.store(false, std::memory_order_release); }
+
+ protected:
+  SettingInfo info_;
+  mutable std::atomic<bool> is_loaded_{false};
+  mutable std::mutex load_mutex_;
+};
+
+// A string that several threads may read and replace.
+class SharedString {
+ public:
+  std::string load() const {
+    const std::lock_guard lock(mutex_);
+    return value_;
+  }
+  void store(std::string value) {
+    const std::lock_guard lock(mutex_);
+    value_ = std::move(value);
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::string value_;
+};
+
+// One setting of type bool, int64_t or std::string. The first use reads the environment variable; a
+// text that does not parse is reported once on stderr and the default holds. Reading a bool or an
+// integer costs two plain loads.
+template <typename T>
+class Setting final : public SettingBase {
+ public:
+  Setting(const SettingInfo& info, T default_value)
+      : SettingBase(info), default_value_(std::move(default_value)) {}
+
+  T operator()() const {
+    if (!is_loaded_.load(std::memory_order_acquire)) [[unlikely]] load_from_environment();
+    return value_.load();
+  }
+  void set(T value) {
+    const std::lock_guard lock(load_mutex_);
+    value_.store(std::move(value));
+    is_loaded_.store(true, std::memory_order_release);
+  }
+
+  std::string text() const override;
+  std::string default_text() const override;
+  void set_text(std::string_view text) override;
+
+ private:
+  using Storage =
+      std::conditional_t<std::is_same_v<T, std::string>, SharedString, std::atomic<T>>;
+
+  void load_from_environment() const;
+
+  const T default_value_;
+  mutable Storage value_;
+};
+
+extern template class Setting<bool>;
+extern template class Setting<std::int64_t>;
+extern template class Setting<std::string>;
+
+// All settings. `settings().xla_flags()` reads one, `settings().xla_flags.set(...)` sets one.
+class Settings {
+ public:
+  Settings() = default;
+
+  // In the order of the table.
+  std::vector<SettingBase*> all();
+  // By Python attribute or environment variable; null when there is none.
+  SettingBase* find(std::string_view name);
+  // Forgets all values, so that tests can change the environment.
+  void reload();
+  // Adds the names and values of the settings that decide what a compilation produces.
+  void add_compile_key(Hasher& hasher);
+
+#define TORCH_XLA_DECLARE_SETTING(type, name, variable, default_value, part, doc) \
+  Setting<type> name{SettingInfo{#name, variable, type_name<type>(), doc, CompileKeyPart::part}, \
+                     default_value};
+  TORCH_XLA_SETTINGS(TORCH_XLA_DECLARE_SETTING)
+#undef TORCH_XLA_DECLARE_SETTING
+
+ private:
+  template <typename T>
+  static constexpr std::string_view type_name() {
+    if constexpr (std::is_same_v<T, bool>) return "bool";
+    if constexpr (std::is_same_v<T, std::int64_t>) return "int";
+    return "str";
+  }
+};
+
+// The process's settings, made on first use and never destroyed.
+Settings& settings();
+
+// docs/settings.md, whole.
+std::string settings_page();
+
+}  // namespace torch_xla::base
