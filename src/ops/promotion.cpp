@@ -1,0 +1,175 @@
+// Type promotion and broadcasting over StableHLO values.
+#include "ops/promotion.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/error.h"
+
+namespace torch_xla::ops {
+namespace {
+
+// The operands of one priority in PyTorch's result_type: the promotion of those seen so far.
+struct Group {
+  std::optional<DType> dtype;
+  void add(DType d) { dtype = dtype.has_value() ? base::promote_types(*dtype, d) : d; }
+};
+
+int category(DType dtype) {
+  switch (base::kind_of(dtype)) {
+    case base::DTypeKind::kBool: return 0;
+    case base::DTypeKind::kUnsigned:
+    case base::DTypeKind::kSigned: return 1;
+    case base::DTypeKind::kFloating: return 2;
+    case base::DTypeKind::kComplex: return 3;
+  }
+  return 0;
+}
+
+// A Python number takes the default dtype of its category.
+DType wrapped_dtype(DType dtype) {
+  if (dtype == DType::kFloat64) return DType::kFloat32;
+  if (dtype == DType::kComplex128) return DType::kComplex64;
+  return dtype;
+}
+
+DType combine(const Group& higher, const Group& lower) {
+  if (!higher.dtype.has_value()) return *lower.dtype;
+  if (!lower.dtype.has_value()) return *higher.dtype;
+  if (category(*lower.dtype) > category(*higher.dtype)) {
+    return base::promote_types(*higher.dtype, *lower.dtype);
+  }
+  return *higher.dtype;
+}
+
+template <typename Range>
+DType result_type_of(const Range& values) {
+  Group dimensioned;
+  Group zero_dim;
+  Group wrapped;
+  for (const Value& v : values) {
+    if (v.is_wrapped_number) {
+      wrapped.add(wrapped_dtype(v.dtype()));
+    } else if (v.rank() == 0) {
+      zero_dim.add(v.dtype());
+    } else {
+      dimensioned.add(v.dtype());
+    }
+  }
+  Group tensors;
+  if (dimensioned.dtype.has_value() || zero_dim.dtype.has_value()) {
+    tensors.dtype = combine(dimensioned, zero_dim);
+  }
+  return combine(tensors, wrapped);
+}
+
+Value broadcast_in_dims(Value value, const Dims& dims) {
+  Dims mapping(static_cast<std::size_t>(value.rank()));
+  std::iota(mapping.begin(), mapping.end(),
+            static_cast<std::int64_t>(dims.size()) - value.rank());
+  return hlo::broadcast_in_dim(value, dims, mapping);
+}
+
+}  // namespace
+
+DType result_type(std::initializer_list<Value> values) { return result_type_of(values); }
+DType result_type(std::span<const Value> values) { return result_type_of(values); }
+
+DType float_result_type(std::initializer_list<Value> values) {
+  const DType dtype = result_type_of(values);
+  return base::is_integral(dtype) ? DType::kFloat32 : dtype;
+}
+
+Dims broadcast_dims(const Dims& a, const Dims& b) {
+  const Dims& longer = a.size() >= b.size() ? a : b;
+  const Dims& shorter = a.size() >= b.size() ? b : a;
+  Dims out = longer;
+  const std::size_t offset = longer.size() - shorter.size();
+  for (std::size_t i = 0; i < shorter.size(); ++i) {
+    const std::int64_t x = a[a.size() - shorter.size() + i];
+    const std::int64_t y = b[b.size() - shorter.size() + i];
+    base::check(x == y || x == 1 || y == 1, "The size of tensor a (", x,
+                ") must match the size of tensor b (", y, ") at non-singleton dimension ",
+                i + offset);
+    out[i + offset] = x == 1 ? y : x;
+  }
+  return out;
+}
+
+Dims broadcast_dims(std::initializer_list<Value> values) {
+  Dims out;
+  for (const Value& v : values) out = broadcast_dims(out, v.dims());
+  return out;
+}
+
+Value convert(Value value, DType dtype) { return hlo::convert(value, dtype); }
+
+Value broadcast_to(Value value, const Dims& dims) {
+  if (value.dims() == dims) return value;
+  base::internal_check(static_cast<std::size_t>(value.rank()) <= dims.size(),
+                       "broadcast to fewer dimensions");
+  // broadcast_in_dim stretches dimensions of size 1 itself.
+  return broadcast_in_dims(value, dims);
+}
+
+std::vector<Value> promote_to(std::initializer_list<Value> values, DType dtype) {
+  const Dims dims = broadcast_dims(values);
+  std::vector<Value> out;
+  for (const Value& v : values) out.push_back(broadcast_to(convert(v, dtype), dims));
+  return out;
+}
+
+std::vector<Value> promote(std::initializer_list<Value> values) {
+  return promote_to(values, result_type(values));
+}
+
+Value full(hlo::Builder& builder, const Shape& shape, const Scalar& number) {
+  if (number.is_complex()) return hlo::full(builder, shape, number.to<std::complex<double>>());
+  if (number.is_floating()) return hlo::full(builder, shape, number.to<double>());
+  if (number.is_bool()) return hlo::full(builder, shape, number.to<bool>());
+  return hlo::full(builder, shape, number.to<std::int64_t>());
+}
+
+Value full_like(Value like, const Scalar& number) {
+  return full(like.builder(), like.type(), number);
+}
+
+Value scalar(hlo::Builder& builder, DType dtype, const Scalar& number) {
+  return full(builder, Shape{dtype, {}}, number);
+}
+
+Value lowest(hlo::Builder& builder, DType dtype) { return hlo::lowest(builder, Shape{dtype, {}}); }
+Value highest(hlo::Builder& builder, DType dtype) {
+  return hlo::highest(builder, Shape{dtype, {}});
+}
+
+DType accumulate_dtype(DType dtype) {
+  return dtype == DType::kFloat16 || dtype == DType::kBFloat16 ? DType::kFloat32 : dtype;
+}
+
+std::int64_t wrap_dim(std::int64_t dim, std::int64_t rank) {
+  const std::int64_t n = std::max<std::int64_t>(rank, 1);
+  if (dim < -n || dim >= n) {
+    base::fail(base::ErrorKind::kIndex, "Dimension out of range (expected to be in range of [", -n,
+               ", ", n - 1, "], but got ", dim, ")");
+  }
+  return dim < 0 ? dim + n : dim;
+}
+
+Dims wrap_dims(const Dims& dims, std::int64_t rank) {
+  Dims out;
+  if (dims.empty()) {
+    out.resize(static_cast<std::size_t>(rank));
+    std::iota(out.begin(), out.end(), 0);
+    return out;
+  }
+  for (const std::int64_t dim : dims) {
+    const std::int64_t wrapped = wrap_dim(dim, rank);
+    base::check(std::find(out.begin(), out.end(), wrapped) == out.end(), "dim ", wrapped,
+                " appears multiple times in the list of dims");
+    if (rank > 0) out.push_back(wrapped);
+  }
+  return out;
+}
+
+}  // namespace torch_xla::ops
