@@ -102,8 +102,6 @@ Dims broadcast_dims(std::initializer_list<Value> values) {
   return out;
 }
 
-Value convert(Value value, DType dtype) { return hlo::convert(value, dtype); }
-
 Value broadcast_to(Value value, const Dims& dims) {
   if (value.dims() == dims) return value;
   base::internal_check(static_cast<std::size_t>(value.rank()) <= dims.size(),

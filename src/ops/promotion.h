@@ -22,8 +22,8 @@ DType float_result_type(std::initializer_list<Value> values);
 Dims broadcast_dims(const Dims& a, const Dims& b);
 Dims broadcast_dims(std::initializer_list<Value> values);
 
-// `value` converted to `dtype` as `Tensor.to` converts (float to bool: != 0; complex to real: real).
-Value convert(Value value, DType dtype);
+// hlo::convert converts as `Tensor.to` does (to bool: != 0; complex to real: the real part).
+using hlo::convert;
 // `value` broadcast to `dims` by PyTorch's rules (aligned at the last dimension).
 Value broadcast_to(Value value, const Dims& dims);
 // Converted to the common dtype and broadcast against each other.
