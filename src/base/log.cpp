@@ -18,9 +18,7 @@ void write_line(std::string line) {
 
 void log(std::string_view message) { write_line("torch_xla: " + std::string(message)); }
 
-void warn(std::string_view message) {
-  write_line("torch_xla: warning: " + std::string(message));
-}
+void warn(std::string_view message) { write_line("torch_xla: warning: " + std::string(message)); }
 
 void warn_once(std::string_view message) {
   static std::mutex mutex;

@@ -1,8 +1,11 @@
 // Reading settings from the environment, and what is derived from the table as a whole.
 #include "base/settings.h"
 
+#include <cerrno>
 #include <cstdlib>
+#include <initializer_list>
 #include <sstream>
+#include <utility>
 
 #include "base/error.h"
 #include "base/log.h"

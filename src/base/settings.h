@@ -16,8 +16,8 @@
 // X(type, accessor and Python attribute, environment variable, default, compile-key part, doc)
 #define TORCH_XLA_SETTINGS(X)                                                                      \
   X(std::string, pjrt_device, "PJRT_DEVICE", "", kNotInKey,                                        \
-    "Which kind of device to use: `CPU`, `CUDA`, `TPU`, or the name of an installed plugin. Empty: " \
-    "the first plugin that is installed, CPU last.")                                               \
+    "Which kind of device to use: `CPU`, `CUDA`, `TPU`, or the name of an installed plugin. "      \
+    "Empty: the first plugin that is installed, CPU last.")                                        \
   X(std::string, pjrt_library_path, "PJRT_LIBRARY_PATH", "", kNotInKey,                            \
     "Path of a PJRT plugin library to load in place of the one that `PJRT_DEVICE` names.")         \
   X(std::int64_t, cpu_num_devices, "CPU_NUM_DEVICES", 1, kNotInKey,                                \
@@ -29,8 +29,6 @@
     "in.")                                                                                         \
   X(bool, enable_param_aliasing, "XLA_ENABLE_PARAM_ALIASING", true, kInKey,                        \
     "Let a program reuse the memory of the inputs that the step replaces.")                        \
-  X(std::string, rng_bit_generator, "XLA_RNG_BIT_GENERATOR", "default", kInKey,                    \
-    "Algorithm of random numbers: `default`, `philox` or `three_fry`.")                            \
   X(std::int64_t, compilation_cache_size, "XLA_COMPILATION_CACHE_SIZE", 2048, kNotInKey,           \
     "How many executables are kept in memory; the least recently used one is dropped.")            \
   X(std::int64_t, max_inflight_launches, "XLA_MAX_INFLIGHT_LAUNCHES", 8, kNotInKey,                \
@@ -46,12 +44,6 @@
     "1: explain compilations; 2: explain executions too.")                                         \
   X(std::string, pt_xla_debug_file, "PT_XLA_DEBUG_FILE", "", kNotInKey,                            \
     "File that receives the explanations instead of the standard error stream.")                   \
-  X(std::int64_t, pt_xla_debug_max_frame, "PT_XLA_DEBUG_MAX_FRAME", 8, kNotInKey,                  \
-    "How many Python frames an explanation shows.")                                                \
-  X(bool, ir_debug, "XLA_IR_DEBUG", false, kNotInKey,                                              \
-    "Remember the user's line of each recorded operation, for dumps and errors.")                  \
-  X(bool, hlo_debug, "XLA_HLO_DEBUG", false, kNotInKey,                                            \
-    "Write the user's line of each operation into the program given to XLA.")                      \
   X(std::string, save_tensors_file, "XLA_SAVE_TENSORS_FILE", "", kNotInKey,                        \
     "File to which the graph of every barrier and read is appended.")                              \
   X(std::string, save_tensors_fmt, "XLA_SAVE_TENSORS_FMT", "text", kNotInKey,                      \
@@ -120,7 +112,8 @@ class Setting final : public SettingBase {
       : SettingBase(info), default_value_(std::move(default_value)) {}
 
   T operator()() const {
-    if (!is_loaded_.load(std::memory_order_acquire)) [[unlikely]] load_from_environment();
+    if (!is_loaded_.load(std::memory_order_acquire)) [[unlikely]]
+      load_from_environment();
     return value_.load();
   }
   void set(T value) {
@@ -134,8 +127,7 @@ class Setting final : public SettingBase {
   void set_text(std::string_view text) override;
 
  private:
-  using Storage =
-      std::conditional_t<std::is_same_v<T, std::string>, SharedString, std::atomic<T>>;
+  using Storage = std::conditional_t<std::is_same_v<T, std::string>, SharedString, std::atomic<T>>;
 
   void load_from_environment() const;
 
@@ -161,7 +153,7 @@ class Settings {
   // Adds the names and values of the settings that decide what a compilation produces.
   void add_compile_key(Hasher& hasher);
 
-#define TORCH_XLA_DECLARE_SETTING(type, name, variable, default_value, part, doc) \
+#define TORCH_XLA_DECLARE_SETTING(type, name, variable, default_value, part, doc)                \
   Setting<type> name{SettingInfo{#name, variable, type_name<type>(), doc, CompileKeyPart::part}, \
                      default_value};
   TORCH_XLA_SETTINGS(TORCH_XLA_DECLARE_SETTING)
