@@ -16,6 +16,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -32,8 +33,12 @@ namespace torch_xla::hlo {
 Value constant(Builder& builder, const Type& type, std::span<const double> elements);
 Value constant(Builder& builder, const Type& type, std::span<const std::int64_t> elements);
 Value constant(Builder& builder, const Type& type, std::span<const std::complex<double>> elements);
-Value constant(Builder& builder, const Type& type, std::initializer_list<std::int64_t> elements);
-Value constant(Builder& builder, const Type& type, std::initializer_list<double> elements);
+template <typename Number>
+Value constant(Builder& builder, const Type& type, std::initializer_list<Number> elements) {
+  using Element = std::conditional_t<std::is_integral_v<Number>, std::int64_t, double>;
+  const std::vector<Element> copy(elements.begin(), elements.end());
+  return constant(builder, type, std::span<const Element>(copy));
+}
 
 // One value everywhere.
 Value full(Builder& builder, const Type& type, double value);

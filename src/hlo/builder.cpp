@@ -1,0 +1,273 @@
+// Text of a module, appended operation by operation in MLIR's generic form, so that every operation
+// is spelled in one way. A nested region is written into its own string, since its operation's result
+// types are known only once it has been emitted.
+#include "hlo/builder.h"
+
+#include <array>
+
+#include "hlo/text.h"
+
+namespace torch_xla::hlo {
+namespace {
+
+void append_attribute(std::string& out, std::string_view name, std::string_view value) {
+  if (!out.empty()) out += ", ";
+  out += name;
+  out += " = ";
+  out += value;
+}
+
+// Restores the region that was being emitted, also when a body throws.
+class RegionScope {
+ public:
+  RegionScope(std::string& current, int& depth) : current_(current), depth_(depth) {
+    saved_.swap(current_);
+    ++depth_;
+  }
+  ~RegionScope() {
+    saved_.swap(current_);
+    --depth_;
+  }
+  RegionScope(const RegionScope&) = delete;
+  RegionScope& operator=(const RegionScope&) = delete;
+
+ private:
+  std::string saved_;
+  std::string& current_;
+  int& depth_;
+};
+
+}  // namespace
+
+std::size_t Builder::TypeHash::operator()(const Type& type) const noexcept {
+  std::uint64_t hash = static_cast<std::uint64_t>(type.dtype) + 1;
+  for (const std::int64_t d : type.dims) {
+    hash = (hash ^ static_cast<std::uint64_t>(d)) * 0x9e3779b97f4a7c15ULL;
+    hash ^= hash >> 29;
+  }
+  return hash;
+}
+
+const InternedType* Builder::intern(const Type& type) {
+  const auto found = interned_.find(type);
+  if (found != interned_.end()) return found->second;
+  types_.push_back({type, mode_ == Mode::kText ? type_text(type) : std::string()});
+  return interned_.emplace(type, &types_.back()).first->second;
+}
+
+Value Builder::parameter(const Type& type) {
+  parameters_.push_back({new_value(intern(type)), ""});
+  return parameters_.back().value;
+}
+
+void Builder::set_parameter_attribute(std::size_t index, std::string_view name,
+                                      std::string_view value) {
+  base::internal_check(index < parameters_.size(), "hlo: parameter ", index, " of ",
+                       parameters_.size());
+  append_attribute(parameters_[index].attributes, name, value);
+}
+
+void Builder::set_result_attribute(std::size_t index, std::string_view name,
+                                   std::string_view value) {
+  append_attribute(result_attributes_[index], name, value);
+}
+
+void Builder::set_module_attribute(std::string_view name, std::string_view value) {
+  append_attribute(module_attributes_, name, value);
+}
+
+void Builder::add_module_operation(std::string_view text) {
+  if (!module_operation_lines_.emplace(text).second) return;
+  module_operations_ += text;
+  module_operations_ += '\n';
+}
+
+void Builder::set_location(std::string_view location) {
+  location_ = location.empty() ? "" : " loc(" + quoted(location) + ")";
+}
+
+void Builder::check_operands(std::string_view name, std::span<const Value> operands) const {
+  for (const Value& operand : operands) {
+    base::internal_check(operand.builder_ == this, name, ": an operand is ",
+                         operand ? "of another module" : "no value");
+  }
+}
+
+void Builder::append_value(std::string& out, const Value& value) const {
+  std::array<char, 12> digits;
+  const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), value.id_).ptr;
+  out += '%';
+  out.append(digits.data(), end);
+}
+
+void Builder::append_op(std::span<const Value> results, std::string_view name,
+                        std::span<const Value> operands, std::string_view properties,
+                        std::span<const std::string> regions) {
+  const auto append_list = [this](std::span<const Value> values, bool types) {
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      if (i > 0) body_ += ", ";
+      if (types) {
+        body_ += values[i].type_->text;
+      } else {
+        append_value(body_, values[i]);
+      }
+    }
+  };
+  append_list(results, false);
+  if (!results.empty()) body_ += " = ";
+  body_ += '"';
+  body_ += name;
+  body_ += "\"(";
+  append_list(operands, false);
+  body_ += ')';
+  if (!properties.empty()) {
+    body_ += " <{";
+    body_ += properties;
+    body_ += "}>";
+  }
+  for (std::size_t i = 0; i < regions.size(); ++i) {
+    body_ += i == 0 ? " ({\n" : ", {\n";
+    body_ += regions[i];
+    body_ += '}';
+  }
+  if (!regions.empty()) body_ += ')';
+  body_ += " : (";
+  append_list(operands, true);
+  body_ += ") -> ";
+  if (results.size() != 1) body_ += '(';
+  append_list(results, true);
+  if (results.size() != 1) body_ += ')';
+  body_ += location_;
+  body_ += '\n';
+}
+
+Value Builder::op(std::string_view name, std::span<const Value> operands, const Type& result,
+                  std::string_view properties, std::span<const std::string> regions) {
+  check_operands(name, operands);
+  const Value value = new_value(intern(result));
+  if (mode_ == Mode::kText) append_op({&value, 1}, name, operands, properties, regions);
+  return value;
+}
+
+Values Builder::op(std::string_view name, std::span<const Value> operands,
+                   std::span<const Type> results, std::string_view properties,
+                   std::span<const std::string> regions) {
+  check_operands(name, operands);
+  Values values;
+  values.reserve(results.size());
+  for (const Type& result : results) values.push_back(new_value(intern(result)));
+  if (mode_ == Mode::kText) append_op(values, name, operands, properties, regions);
+  return values;
+}
+
+Value Builder::op_once(std::string_view name, const Type& result, std::string_view properties) {
+  if (mode_ == Mode::kTypesOnly || region_depth_ > 0) return op(name, {}, result, properties);
+  std::string key(properties);
+  key += '\0';
+  key += name;
+  key += intern(result)->text;
+  const auto found = once_.find(key);
+  if (found != once_.end()) return found->second;
+  return once_.emplace(std::move(key), op(name, {}, result, properties)).first->second;
+}
+
+void Builder::append_return(std::string_view name, std::span<const Value> values) {
+  check_operands(name, values);
+  if (mode_ == Mode::kText) append_op({}, name, values, {}, {});
+}
+
+Builder::RegionText Builder::region(std::span<const Type> arguments, const Region& body) {
+  RegionText result;
+  const RegionScope scope(body_, region_depth_);
+  Values values;
+  values.reserve(arguments.size());
+  for (const Type& argument : arguments) values.push_back(new_value(intern(argument)));
+  if (mode_ == Mode::kText && !values.empty()) {
+    body_ += "^bb0(";
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      if (i > 0) body_ += ", ";
+      append_value(body_, values[i]);
+      body_ += ": ";
+      body_ += values[i].type_->text;
+    }
+    body_ += "):\n";
+  }
+  const Values yielded = body(values);
+  append_return("stablehlo.return", yielded);
+  for (const Value& value : yielded) result.yielded.push_back(value.type());
+  result.text = std::move(body_);
+  return result;
+}
+
+void Builder::define_function(const std::string& name, const std::vector<Type>& parameters,
+                              const Region& body) {
+  if (functions_.contains(name)) return;
+  Function function{parameters, {}};
+  std::string header;
+  std::string text;
+  {
+    const RegionScope scope(body_, region_depth_);
+    Values values;
+    for (const Type& parameter : parameters) values.push_back(new_value(intern(parameter)));
+    const Values results = body(values);
+    append_return("func.return", results);
+    text = std::move(body_);
+    header = "func.func private @" + quoted(name) + "(";
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      if (i > 0) header += ", ";
+      append_value(header, values[i]);
+      header += ": " + values[i].type_->text;
+    }
+    header += ") -> (";
+    for (std::size_t i = 0; i < results.size(); ++i) {
+      if (i > 0) header += ", ";
+      header += results[i].type_->text;
+      function.results.push_back(results[i].type());
+    }
+    header += ") {\n";
+  }
+  if (mode_ == Mode::kText) functions_text_ += header + text + "}\n";
+  functions_.emplace(name, std::move(function));
+}
+
+Values Builder::call(const std::string& name, const Values& operands) {
+  const auto found = functions_.find(name);
+  base::internal_check(found != functions_.end(), "hlo: call of undefined function ", name);
+  const Function& function = found->second;
+  base::internal_check(function.parameters.size() == operands.size(), "hlo: function ", name,
+                       " takes ", function.parameters.size(), " operands, got ", operands.size());
+  for (std::size_t i = 0; i < operands.size(); ++i) {
+    base::internal_check(operands[i] && operands[i].type() == function.parameters[i],
+                         "hlo: operand ", i, " of function ", name, " must be ",
+                         base::to_string(function.parameters[i]));
+  }
+  return op("func.call", operands, function.results, "callee = @" + quoted(name));
+}
+
+std::string Builder::finish(std::span<const Value> results, std::string_view name) {
+  if (mode_ == Mode::kTypesOnly) return "";
+  append_return("func.return", results);
+  std::string out = "module @torch_xla";
+  if (!module_attributes_.empty()) out += " attributes {" + module_attributes_ + "}";
+  out += " {\n" + module_operations_;
+  out.reserve(out.size() + body_.size() + functions_text_.size() + 64 * parameters_.size() + 256);
+  out += "func.func public @" + quoted(name) + "(";
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const Parameter& parameter = parameters_[i];
+    if (i > 0) out += ", ";
+    append_value(out, parameter.value);
+    out += ": " + parameter.value.type_->text;
+    if (!parameter.attributes.empty()) out += " {" + parameter.attributes + "}";
+  }
+  out += ") -> (";
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    if (i > 0) out += ", ";
+    out += results[i].type_->text;
+    const auto attributes = result_attributes_.find(i);
+    if (attributes != result_attributes_.end()) out += " {" + attributes->second + "}";
+  }
+  out += ") {\n" + body_ + "}\n" + functions_text_ + "}\n";
+  return out;
+}
+
+}  // namespace torch_xla::hlo

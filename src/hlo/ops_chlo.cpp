@@ -1,0 +1,60 @@
+// Operations of the CHLO dialect: mathematical functions that the plugin expands by its own series,
+// and top_k.
+#include <array>
+
+#include "hlo/checks.h"
+#include "hlo/text.h"
+
+namespace torch_xla::hlo {
+namespace {
+
+Value unary(std::string_view name, const Value& operand, unsigned kinds) {
+  require_kind(name, operand, kinds);
+  return operand.builder().op(name, {&operand, 1}, operand.type());
+}
+
+Value binary(std::string_view name, const Value& lhs, const Value& rhs) {
+  require_same_type(name, lhs, rhs);
+  require_kind(name, lhs, kFloats);
+  const std::array operands{lhs, rhs};
+  return lhs.builder().op(name, operands, lhs.type());
+}
+
+}  // namespace
+
+Value acos(Value operand) { return unary("chlo.acos", operand, kFloatsOrComplexes); }
+Value acosh(Value operand) { return unary("chlo.acosh", operand, kFloatsOrComplexes); }
+Value asin(Value operand) { return unary("chlo.asin", operand, kFloatsOrComplexes); }
+Value asinh(Value operand) { return unary("chlo.asinh", operand, kFloatsOrComplexes); }
+Value atan(Value operand) { return unary("chlo.atan", operand, kFloatsOrComplexes); }
+Value atanh(Value operand) { return unary("chlo.atanh", operand, kFloatsOrComplexes); }
+Value bessel_i1e(Value operand) { return unary("chlo.bessel_i1e", operand, kFloats); }
+Value conj(Value operand) { return unary("chlo.conj", operand, kFloatsOrComplexes); }
+Value cosh(Value operand) { return unary("chlo.cosh", operand, kFloatsOrComplexes); }
+Value digamma(Value operand) { return unary("chlo.digamma", operand, kFloats); }
+Value erf(Value operand) { return unary("chlo.erf", operand, kFloats); }
+Value erf_inv(Value operand) { return unary("chlo.erf_inv", operand, kFloats); }
+Value erfc(Value operand) { return unary("chlo.erfc", operand, kFloats); }
+Value lgamma(Value operand) { return unary("chlo.lgamma", operand, kFloats); }
+Value sinh(Value operand) { return unary("chlo.sinh", operand, kFloatsOrComplexes); }
+Value square(Value operand) { return unary("chlo.square", operand, kFloatsOrComplexes); }
+
+Value next_after(Value x, Value y) { return binary("chlo.next_after", x, y); }
+Value polygamma(Value n, Value x) { return binary("chlo.polygamma", n, x); }
+Value zeta(Value x, Value q) { return binary("chlo.zeta", x, q); }
+
+std::pair<Value, Value> top_k(Value operand, std::int64_t k) {
+  static constexpr std::string_view kName = "chlo.top_k";
+  require_kind(kName, operand, kIntegers | kFloats);
+  require(operand.rank() >= 1, kName, "the operand must have a dimension, got ", Show(operand));
+  require(k >= 0 && k <= operand.dims().back(), kName, "k must be in [0, ", operand.dims().back(),
+          "], got ", k);
+  Type values = operand.type();
+  values.dims.back() = k;
+  const std::array<Type, 2> results{values, Type{DType::kInt32, values.dims}};
+  const Values top = operand.builder().op(kName, {&operand, 1}, results,
+                                          "k = " + integer_attribute(k));
+  return {top[0], top[1]};
+}
+
+}  // namespace torch_xla::hlo
