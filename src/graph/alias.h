@@ -1,0 +1,127 @@
+// What tensors share: an Alias is the memory that a base tensor and its views stand for, as a lazy
+// value that writes replace. A View says how to read a tensor out of its alias and how to write it
+// back. LiveSet holds a device's aliases, which are what a barrier computes.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <vector>
+
+#include "graph/node.h"
+
+namespace torch_xla::graph {
+
+class LiveSet;
+
+// One step from a parent's value to a view of it. Immutable and shared by the views behind it.
+class View {
+ public:
+  // `forward` maps (parent) to the view, `inverse` maps (parent, new view) to the new parent; both
+  // take the same slots.
+  View(Ref<View> parent, const Entry* forward, const Entry* inverse,
+       std::vector<std::uint64_t> slots)
+      : parent_(std::move(parent)),
+        forward_(forward),
+        inverse_(inverse),
+        slots_(std::move(slots)) {}
+
+  const Ref<View>& parent() const { return parent_; }
+  const TensorType* type() const { return forward_->outputs[0]; }
+  Value read(const Value& parent) const;
+  Value write(const Value& parent, const Value& update) const;
+
+  void retain() { refs_.fetch_add(1, std::memory_order_relaxed); }
+  void release();
+
+ private:
+  std::atomic<std::uint32_t> refs_{1};
+  Ref<View> parent_;
+  const Entry* forward_;
+  const Entry* inverse_;
+  std::vector<std::uint64_t> slots_;
+};
+using ViewRef = Ref<View>;
+
+class Alias {
+ public:
+  // Joins `live`, whose lock the caller must not hold.
+  static Ref<Alias> make(LiveSet& live, const TensorType* type, Value value);
+
+  LiveSet& live() const { return *live_; }
+  const TensorType* type() const { return type_; }
+
+  // The members below are read and written under the LiveSet's lock.
+  const Value& value() const { return value_; }
+  // Replaces what the memory holds.
+  void write(Value value, std::vector<NodeRef>& garbage);
+  // Replaces the value by an equal one (its leaf, after a barrier); views must be read anew, but
+  // nothing was written.
+  void rebase(Value value, std::vector<NodeRef>& garbage);
+  // Counts writes and rebases: a view read at another epoch is stale.
+  std::uint64_t epoch() const { return epoch_; }
+  // The array that the value was when a barrier last computed or an upload made it. The step that
+  // writes the alias may donate that array to its new value.
+  const DataPtr& settled() const { return settled_; }
+  void settle(DataPtr data) { settled_ = std::move(data); }
+  void set_type(const TensorType* type) { type_ = type; }
+
+  void retain() { refs_.fetch_add(1, std::memory_order_relaxed); }
+  void release();
+
+ private:
+  friend class LiveSet;
+  Alias() = default;
+  ~Alias() = default;
+
+  std::atomic<std::uint32_t> refs_{1};
+  LiveSet* live_ = nullptr;
+  const TensorType* type_ = nullptr;
+  Value value_;
+  std::uint64_t epoch_ = 1;
+  DataPtr settled_;
+  Alias* previous_ = nullptr;
+  Alias* next_ = nullptr;
+};
+using AliasRef = Ref<Alias>;
+
+// What a view tensor remembers of its last read.
+struct ViewCache {
+  Value value;
+  std::uint64_t epoch = 0;
+};
+
+// The current value of `view` of `alias` (of the alias itself when null). Under the lock.
+Value read_view(const Alias& alias, const View* view, ViewCache& cache,
+                std::vector<NodeRef>& garbage);
+// Writes `update`, of the view's type, through `view` into the alias. Under the lock.
+void write_view(Alias& alias, const View* view, Value update, ViewCache& cache,
+                std::vector<NodeRef>& garbage);
+
+// The aliases of one device in the order of their making. `mutex` is the device's recording lock:
+// held for the building of a node or the walk of a graph, never while something runs or waits.
+class LiveSet {
+ public:
+  LiveSet();
+  LiveSet(const LiveSet&) = delete;
+  LiveSet& operator=(const LiveSet&) = delete;
+
+  std::mutex mutex;
+
+  // Calls `visit(Alias&)` for each. Under the lock.
+  template <typename F>
+  void for_each(F&& visit) {
+    for (Alias* alias = head_.next_; alias != &head_; alias = alias->next_) visit(*alias);
+  }
+  std::size_t size() const { return size_; }  // under the lock
+
+  // Under the lock: an alias that joins while the caller records.
+  AliasRef add_locked(const TensorType* type, Value value);
+
+ private:
+  friend class Alias;
+  Alias head_;
+  std::size_t size_ = 0;
+};
+
+}  // namespace torch_xla::graph

@@ -1,0 +1,43 @@
+// The walk: from the values that must be computed to a list of nodes in topological order, the
+// arrays they start from, the numbers they carry, and the key under which the program is cached.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/hash.h"
+#include "graph/node.h"
+
+namespace torch_xla::graph {
+
+// Where an operand comes from: an earlier node's output, or a leaf.
+struct Source {
+  std::uint32_t index = 0;
+  std::uint32_t output = 0;
+  bool is_leaf = false;
+};
+
+struct Trace {
+  struct Step {
+    NodeRef node;
+    std::uint32_t first_source = 0;  // its operands are sources[first_source ...]
+    std::uint32_t uses = 0;          // edges and roots of this trace that lead to it
+  };
+  std::vector<Step> steps;
+  std::vector<Source> sources;
+  std::vector<DataPtr> leaves;
+  std::vector<Source> roots;             // in the order given
+  // The numbers of the data slots in the order of the steps, by kind, as their bits.
+  std::vector<std::uint64_t> floats;
+  std::vector<std::uint64_t> ints;
+  // The numbers of the promotable slots, which `strict_key` contains and `relaxed_key` does not.
+  std::vector<std::uint64_t> promotables;
+  base::Hash128 strict_key;
+  base::Hash128 relaxed_key;
+};
+
+// Under the lock of the device that the roots live on. Iterative: a graph may be a million deep.
+Trace walk(std::span<const Value> roots);
+
+}  // namespace torch_xla::graph
