@@ -34,10 +34,6 @@ NarrowFloat narrow_float(DType dtype) {
   }
 }
 
-bool is_narrow_float(DType dtype) {
-  return base::is_floating(dtype) && dtype != DType::kFloat32 && dtype != DType::kFloat64;
-}
-
 // Rounds to nearest even, by way of float32 as PyTorch does.
 std::uint64_t encode_narrow(DType dtype, double number) {
   const NarrowFloat format = narrow_float(dtype);
