@@ -1,0 +1,70 @@
+# The C++ tests: one program <folder>_test per folder, made of tests/cpp/<folder>_*test*.cpp and run
+# by ctest. They build on demand: `cmake --build <dir> --target cpp_tests && ctest --test-dir <dir>`.
+
+enable_testing()
+add_custom_target(cpp_tests)
+
+set(test_environment
+  ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1
+  "LSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/cpp/lsan.supp:print_suppressions=0"
+  UBSAN_OPTIONS=print_stacktrace=1
+  TSAN_OPTIONS=ignore_noninstrumented_modules=1:halt_on_error=1)
+
+# A PJRT plugin whose calls fail or hang on demand.
+set(plugin_definitions "TORCH_XLA_CPU_PLUGIN=\"${XLA_CPU_PLUGIN}\"")
+if(EXISTS "${PROJECT_SOURCE_DIR}/tests/cpp/fake_plugin.cpp")
+  add_library(fake_plugin MODULE EXCLUDE_FROM_ALL "${PROJECT_SOURCE_DIR}/tests/cpp/fake_plugin.cpp")
+  target_link_libraries(fake_plugin
+    PRIVATE torch_xla_flags torch_xla_pjrt_api torch_xla_ffi_api Threads::Threads)
+  add_dependencies(cpp_tests fake_plugin)
+  list(APPEND plugin_definitions "TORCH_XLA_FAKE_PLUGIN=\"$<TARGET_FILE:fake_plugin>\"")
+endif()
+
+# torch_xla_add_test(<folder>): adds <folder>_test when the folder has tests and sources.
+function(torch_xla_add_test folder)
+  file(GLOB sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/tests/cpp/${folder}_*test*.cpp"
+       "${PROJECT_SOURCE_DIR}/tests/cpp/${folder}_test.cpp")
+  list(REMOVE_DUPLICATES sources)
+  if(NOT sources OR NOT TARGET torch_xla_${folder})
+    return()
+  endif()
+  add_executable(${folder}_test EXCLUDE_FROM_ALL ${sources}
+    "${PROJECT_SOURCE_DIR}/tests/cpp/main.cpp")
+  target_include_directories(${folder}_test PRIVATE "${PROJECT_SOURCE_DIR}/tests/cpp")
+  target_link_libraries(${folder}_test PRIVATE ${torch_xla_closure_${folder}} ${CMAKE_DL_LIBS})
+  if(torch_xla_pjrt IN_LIST torch_xla_closure_${folder})
+    target_compile_definitions(${folder}_test PRIVATE ${plugin_definitions})
+    target_link_libraries(${folder}_test PRIVATE torch_xla_pjrt_api torch_xla_ffi_api)
+  endif()
+  add_dependencies(cpp_tests ${folder}_test)
+  add_test(NAME ${folder}_test COMMAND ${folder}_test)
+  set_tests_properties(${folder}_test PROPERTIES ENVIRONMENT "${test_environment}" TIMEOUT 600)
+endfunction()
+
+foreach(folder IN ITEMS base pjrt hlo graph ops runtime)
+  torch_xla_add_test(${folder})
+endforeach()
+
+# docs/settings.md is generated; the test says when it is out of date.
+add_executable(settings_page EXCLUDE_FROM_ALL "${PROJECT_SOURCE_DIR}/tools/settings_page.cpp")
+target_link_libraries(settings_page PRIVATE torch_xla_base)
+add_dependencies(cpp_tests settings_page)
+add_test(NAME settings_page_is_current
+  COMMAND settings_page --check "${PROJECT_SOURCE_DIR}/docs/settings.md")
+set_tests_properties(settings_page_is_current PROPERTIES ENVIRONMENT "${test_environment}")
+
+# Each program in examples/cpp uses the device from C++, without Python.
+if(TARGET torch_xla)
+  file(GLOB examples CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/examples/cpp/*.cpp")
+  foreach(source IN LISTS examples)
+    cmake_path(GET source STEM stem)
+    add_executable(example_${stem} EXCLUDE_FROM_ALL "${source}")
+    target_link_libraries(example_${stem} PRIVATE torch_xla_flags torch_xla torch_xla_torch)
+    # The library registers the device when it is loaded; no symbol of it need be named.
+    target_link_options(example_${stem} PRIVATE -Wl,--no-as-needed)
+    add_dependencies(cpp_tests example_${stem})
+    add_test(NAME example_${stem} COMMAND example_${stem})
+    set_tests_properties(example_${stem} PROPERTIES
+      ENVIRONMENT "PJRT_LIBRARY_PATH=${XLA_CPU_PLUGIN}" TIMEOUT 300)
+  endforeach()
+endif()
