@@ -46,13 +46,17 @@ XLA_FFI_Error* report(const XLA_FFI_CallFrame* frame, XLA_FFI_Error_Code code,
 }
 
 // Before it uses a handler, XLA asks which version of the call frame it was built for, and silently
-// drops one that is newer than XLA itself. All that we read has been there since 0.1.
+// drops one that is newer than XLA itself. All that we read is older than any plugin, so the answer
+// is the plugin's own version.
 bool answer_metadata_query(const XLA_FFI_CallFrame* frame) {
   XLA_FFI_Extension_Base* extension = frame->extension_start;
   if (extension == nullptr || extension->type != XLA_FFI_Extension_Metadata) return false;
   XLA_FFI_Metadata* metadata = reinterpret_cast<XLA_FFI_Metadata_Extension*>(extension)->metadata;
+  constexpr int kMinorWithoutApi = 2;
   metadata->api_version.major_version = XLA_FFI_API_MAJOR;
-  metadata->api_version.minor_version = 2;
+  metadata->api_version.minor_version =
+      frame->api == nullptr ? kMinorWithoutApi
+                            : std::min(frame->api->api_version.minor_version, XLA_FFI_API_MINOR);
   metadata->traits = 0;
   return true;
 }
