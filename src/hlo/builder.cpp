@@ -1,6 +1,6 @@
 // Text of a module, appended operation by operation in MLIR's generic form, so that every operation
-// is spelled in one way. A nested region is written into its own string, since its operation's result
-// types are known only once it has been emitted.
+// is spelled in one way. A nested region is written into its own string, since its operation's
+// result types are known only once it has been emitted.
 #include "hlo/builder.h"
 
 #include <array>
@@ -230,7 +230,8 @@ void Builder::define_function(const std::string& name, const std::vector<Type>& 
   functions_.emplace(name, std::move(function));
 }
 
-Values Builder::call(const std::string& name, const Values& operands) {
+const std::vector<Type>& Builder::function_results(const std::string& name,
+                                                   const Values& operands) const {
   const auto found = functions_.find(name);
   base::internal_check(found != functions_.end(), "hlo: call of undefined function ", name);
   const Function& function = found->second;
@@ -241,7 +242,12 @@ Values Builder::call(const std::string& name, const Values& operands) {
                          "hlo: operand ", i, " of function ", name, " must be ",
                          base::to_string(function.parameters[i]));
   }
-  return op("func.call", operands, function.results, "callee = @" + quoted(name));
+  return function.results;
+}
+
+Values Builder::call(const std::string& name, const Values& operands) {
+  const std::vector<Type>& results = function_results(name, operands);
+  return op("func.call", operands, results, "callee = @" + quoted(name));
 }
 
 std::string Builder::finish(std::span<const Value> results, std::string_view name) {

@@ -103,6 +103,8 @@ class Builder {
                        const Region& body);
   bool has_function(const std::string& name) const { return functions_.contains(name); }
   Values call(const std::string& name, const Values& operands);
+  // What a call of the function with these operands gives.
+  const std::vector<Type>& function_results(const std::string& name, const Values& operands) const;
 
   // The module with `results` as what its public function `name` returns. Call once, last.
   std::string finish(std::span<const Value> results, std::string_view name = "main");

@@ -49,8 +49,8 @@ void require_same_type(std::string_view op, const Value& lhs, const Value& rhs) 
 
 void require_scalar(std::string_view op, std::string_view what, const Value& value, DType dtype) {
   require_value(op, value);
-  require(value.rank() == 0 && value.dtype() == dtype, op, what, " must be ",
-          Show(Type{dtype, {}}), ", got ", Show(value));
+  require(value.rank() == 0 && value.dtype() == dtype, op, what, " must be ", Show(Type{dtype, {}}),
+          ", got ", Show(value));
 }
 
 void require_dimension(std::string_view op, std::string_view what, std::int64_t value,

@@ -27,10 +27,14 @@ struct NarrowFloat {
 
 NarrowFloat narrow_float(DType dtype) {
   switch (dtype) {
-    case DType::kFloat16: return {10, 15, 0x7BFF, 0x7C00, 0x7E00, 0x8000};
-    case DType::kBFloat16: return {7, 127, 0x7F7F, 0x7F80, 0x7FC0, 0x8000};
-    case DType::kFloat8E5M2: return {2, 15, 0x7B, 0x7C, 0x7F, 0x80};
-    default: return {3, 7, 0x7E, 0x7F, 0x7F, 0x80};
+    case DType::kFloat16:
+      return {10, 15, 0x7BFF, 0x7C00, 0x7E00, 0x8000};
+    case DType::kBFloat16:
+      return {7, 127, 0x7F7F, 0x7F80, 0x7FC0, 0x8000};
+    case DType::kFloat8E5M2:
+      return {2, 15, 0x7B, 0x7C, 0x7F, 0x80};
+    default:
+      return {3, 7, 0x7E, 0x7F, 0x7F, 0x80};
   }
 }
 
@@ -83,8 +87,8 @@ std::uint64_t saturate(DType dtype, double number) {
   // A negative number wraps, as an integer would: -1 is the largest value.
   if (number < 0) {
     const double lowest = -std::ldexp(1.0, 63);
-    return truncate(dtype,
-                    static_cast<std::uint64_t>(static_cast<std::int64_t>(std::max(number, lowest))));
+    return truncate(
+        dtype, static_cast<std::uint64_t>(static_cast<std::int64_t>(std::max(number, lowest))));
   }
   return static_cast<std::uint64_t>(number);
 }
@@ -144,10 +148,11 @@ void append_number(std::string& out, DType dtype, std::uint64_t bits) {
     out += std::to_string(bits);
     return;
   }
-  const double value = dtype == DType::kFloat64   ? std::bit_cast<double>(bits)
-                       : dtype == DType::kFloat32 ? static_cast<double>(std::bit_cast<float>(
-                                                        static_cast<std::uint32_t>(bits)))
-                                                  : decode_narrow(dtype, bits);
+  const double value =
+      dtype == DType::kFloat64 ? std::bit_cast<double>(bits)
+      : dtype == DType::kFloat32
+          ? static_cast<double>(std::bit_cast<float>(static_cast<std::uint32_t>(bits)))
+          : decode_narrow(dtype, bits);
   if (std::isfinite(value)) {
     append_float(out, value);
   } else {
@@ -250,8 +255,7 @@ Value constant(Builder& builder, const Type& type, std::span<const std::int64_t>
   return emit_elements(builder, type, elements);
 }
 
-Value constant(Builder& builder, const Type& type,
-               std::span<const std::complex<double>> elements) {
+Value constant(Builder& builder, const Type& type, std::span<const std::complex<double>> elements) {
   return emit_elements(builder, type, elements);
 }
 
@@ -276,8 +280,8 @@ Value full(Builder& builder, const Type& type, std::complex<double> value) {
 }
 
 Value lowest(Builder& builder, const Type& type) {
-  require(!base::is_complex(type.dtype), "stablehlo.constant", "complex numbers have no order, got ",
-          Show(type));
+  require(!base::is_complex(type.dtype), "stablehlo.constant",
+          "complex numbers have no order, got ", Show(type));
   if (type.dtype == DType::kFloat8E4M3FN) return full(builder, type, -448.0);
   if (base::is_floating(type.dtype)) {
     return full(builder, type, -std::numeric_limits<double>::infinity());
@@ -288,8 +292,8 @@ Value lowest(Builder& builder, const Type& type) {
 }
 
 Value highest(Builder& builder, const Type& type) {
-  require(!base::is_complex(type.dtype), "stablehlo.constant", "complex numbers have no order, got ",
-          Show(type));
+  require(!base::is_complex(type.dtype), "stablehlo.constant",
+          "complex numbers have no order, got ", Show(type));
   if (type.dtype == DType::kFloat8E4M3FN) return full(builder, type, 448.0);
   if (base::is_floating(type.dtype)) {
     return full(builder, type, std::numeric_limits<double>::infinity());

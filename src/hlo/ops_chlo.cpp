@@ -52,8 +52,8 @@ std::pair<Value, Value> top_k(Value operand, std::int64_t k) {
   Type values = operand.type();
   values.dims.back() = k;
   const std::array<Type, 2> results{values, Type{DType::kInt32, values.dims}};
-  const Values top = operand.builder().op(kName, {&operand, 1}, results,
-                                          "k = " + integer_attribute(k));
+  const Values top =
+      operand.builder().op(kName, {&operand, 1}, results, "k = " + integer_attribute(k));
   return {top[0], top[1]};
 }
 

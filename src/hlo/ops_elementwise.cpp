@@ -33,10 +33,14 @@ std::string_view direction_text(ComparisonDirection direction) {
 std::string_view comparison_type(DType dtype, bool total_order) {
   switch (base::kind_of(dtype)) {
     case base::DTypeKind::kBool:
-    case base::DTypeKind::kUnsigned: return "UNSIGNED";
-    case base::DTypeKind::kSigned: return "SIGNED";
-    case base::DTypeKind::kFloating: return total_order ? "TOTALORDER" : "FLOAT";
-    case base::DTypeKind::kComplex: return "FLOAT";
+    case base::DTypeKind::kUnsigned:
+      return "UNSIGNED";
+    case base::DTypeKind::kSigned:
+      return "SIGNED";
+    case base::DTypeKind::kFloating:
+      return total_order ? "TOTALORDER" : "FLOAT";
+    case base::DTypeKind::kComplex:
+      return "FLOAT";
   }
   return "FLOAT";
 }
@@ -95,8 +99,12 @@ Value tan(Value operand) { return unary("stablehlo.tan", operand, kFloatsOrCompl
 Value tanh(Value operand) { return unary("stablehlo.tanh", operand, kFloatsOrComplexes); }
 
 Value add(Value lhs, Value rhs) { return binary("stablehlo.add", lhs, rhs, kAnything); }
-Value and_(Value lhs, Value rhs) { return binary("stablehlo.and", lhs, rhs, kBooleans | kIntegers); }
-Value atan2(Value lhs, Value rhs) { return binary("stablehlo.atan2", lhs, rhs, kFloatsOrComplexes); }
+Value and_(Value lhs, Value rhs) {
+  return binary("stablehlo.and", lhs, rhs, kBooleans | kIntegers);
+}
+Value atan2(Value lhs, Value rhs) {
+  return binary("stablehlo.atan2", lhs, rhs, kFloatsOrComplexes);
+}
 Value divide(Value lhs, Value rhs) { return binary("stablehlo.divide", lhs, rhs, kNumbers); }
 Value maximum(Value lhs, Value rhs) { return binary("stablehlo.maximum", lhs, rhs, kAnything); }
 Value minimum(Value lhs, Value rhs) { return binary("stablehlo.minimum", lhs, rhs, kAnything); }
@@ -114,7 +122,9 @@ Value shift_right_logical(Value lhs, Value rhs) {
   return binary("stablehlo.shift_right_logical", lhs, rhs, kIntegers);
 }
 Value subtract(Value lhs, Value rhs) { return binary("stablehlo.subtract", lhs, rhs, kNumbers); }
-Value xor_(Value lhs, Value rhs) { return binary("stablehlo.xor", lhs, rhs, kBooleans | kIntegers); }
+Value xor_(Value lhs, Value rhs) {
+  return binary("stablehlo.xor", lhs, rhs, kBooleans | kIntegers);
+}
 
 Value complex(Value lhs, Value rhs) {
   static constexpr std::string_view kName = "stablehlo.complex";

@@ -89,8 +89,8 @@ Value gather(Value operand, Value start_indices, const GatherDimensionNumbers& d
             "slice_sizes must be in [0, size], got ", Show(slice_sizes), " of ", Show(operand));
     if (contains(d.collapsed_slice_dims, dimension) ||
         contains(d.operand_batching_dims, dimension)) {
-      require(slice_sizes[i] <= 1, kName, "a collapsed or batching dimension has slice size 1, got ",
-              Show(slice_sizes));
+      require(slice_sizes[i] <= 1, kName,
+              "a collapsed or batching dimension has slice size 1, got ", Show(slice_sizes));
     } else {
       offset_sizes.push_back(slice_sizes[i]);
     }
@@ -144,8 +144,8 @@ void require_updates(std::string_view name, const Value& input, const Value& ind
   auto next_window = window.begin();
   for (std::size_t i = 0; i < update.dims().size(); ++i) {
     const bool is_window = contains(d.update_window_dims, static_cast<std::int64_t>(i));
-    const bool fits = is_window ? update.dims()[i] <= *next_window++
-                                : update.dims()[i] == *next_batch++;
+    const bool fits =
+        is_window ? update.dims()[i] <= *next_window++ : update.dims()[i] == *next_batch++;
     require(fits, name, "dimension ", i, " of the update ", Show(update),
             " does not fit the input ", Show(input), " and the indices ", Show(indices));
   }

@@ -68,18 +68,16 @@ Values reduce_window(const Values& inputs, const Values& init_values, const Wind
   static constexpr std::string_view kName = "stablehlo.reduce_window";
   const std::vector<Type> accumulators = require_reduction(kName, inputs, init_values);
   const Window w = require_window(kName, window, inputs[0].rank());
-  return emit_reduction(kName, inputs, init_values, accumulators,
-                        window_counts(inputs[0].dims(), w),
-                        "window_dimensions = " + array_attribute(w.dimensions) +
-                            ", window_strides = " + array_attribute(w.strides) +
-                            ", base_dilations = " + array_attribute(w.base_dilations) +
-                            ", window_dilations = " + array_attribute(w.window_dilations) +
-                            ", padding = " + matrix_attribute(w.padding),
-                        body);
+  return emit_reduction(
+      kName, inputs, init_values, accumulators, window_counts(inputs[0].dims(), w),
+      "window_dimensions = " + array_attribute(w.dimensions) + ", window_strides = " +
+          array_attribute(w.strides) + ", base_dilations = " + array_attribute(w.base_dilations) +
+          ", window_dilations = " + array_attribute(w.window_dilations) +
+          ", padding = " + matrix_attribute(w.padding),
+      body);
 }
 
-Value reduce_window(Value input, Value init_value, const Window& window,
-                    const BinaryRegion& body) {
+Value reduce_window(Value input, Value init_value, const Window& window, const BinaryRegion& body) {
   return reduce_window(Values{input}, Values{init_value}, window, as_region(body))[0];
 }
 
@@ -109,9 +107,8 @@ Value select_and_scatter(Value operand, Value source, Value init_value, const Wi
                                            std::move(scatter_region.text)};
   const std::array operands{operand, source, init_value};
   return builder.op(kName, operands, operand.type(),
-                    "window_dimensions = " + array_attribute(w.dimensions) +
-                        ", window_strides = " + array_attribute(w.strides) +
-                        ", padding = " + matrix_attribute(w.padding),
+                    "window_dimensions = " + array_attribute(w.dimensions) + ", window_strides = " +
+                        array_attribute(w.strides) + ", padding = " + matrix_attribute(w.padding),
                     regions);
 }
 
@@ -129,8 +126,8 @@ Values sort(const Values& inputs, std::int64_t dimension, bool is_stable,
     results.push_back(input.type());
   }
   Builder& builder = inputs[0].builder();
-  const Builder::RegionText region = builder.region(
-      arguments, [&](std::span<const Value> x) { return Values{comparator(x)}; });
+  const Builder::RegionText region =
+      builder.region(arguments, [&](std::span<const Value> x) { return Values{comparator(x)}; });
   const Type boolean_element{DType::kBool, {}};
   require_yields(kName, region.yielded, {&boolean_element, 1});
   std::string properties = "dimension = " + integer_attribute(dimension) + ", is_stable = ";

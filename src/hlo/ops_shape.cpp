@@ -170,10 +170,9 @@ Value pad(Value operand, Value padding_value, const Dims& edge_padding_low,
   bool is_padded = false;
   for (std::size_t i = 0; i < interior.size(); ++i) {
     const std::int64_t size = operand.dims()[i];
-    require(interior[i] >= 0, kName, "interior_padding must not be negative, got ",
-            Show(interior));
-    result.dims[i] = edge_padding_low[i] + edge_padding_high[i] + size +
-                     (size > 0 ? size - 1 : 0) * interior[i];
+    require(interior[i] >= 0, kName, "interior_padding must not be negative, got ", Show(interior));
+    result.dims[i] =
+        edge_padding_low[i] + edge_padding_high[i] + size + (size > 0 ? size - 1 : 0) * interior[i];
     require(result.dims[i] >= 0, kName, "takes away more than there is in dimension ", i, " of ",
             Show(operand), " by low ", Show(edge_padding_low), ", high ", Show(edge_padding_high));
     is_padded = is_padded || edge_padding_low[i] != 0 || edge_padding_high[i] != 0 ||

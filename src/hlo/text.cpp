@@ -162,8 +162,8 @@ std::string dictionary_attribute(const Attributes& attributes) {
 
 std::string precision_property(Precision precision) {
   if (precision == Precision::kDefault) return "";
-  const std::string one =
-      precision == Precision::kHigh ? "#stablehlo<precision HIGH>" : "#stablehlo<precision HIGHEST>";
+  const std::string one = precision == Precision::kHigh ? "#stablehlo<precision HIGH>"
+                                                        : "#stablehlo<precision HIGHEST>";
   return ", precision_config = [" + one + ", " + one + "]";
 }
 
