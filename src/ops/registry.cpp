@@ -55,6 +55,13 @@ Value tensor_or_data(const graph::Attribute& attr, const Frame& frame, hlo::Buil
   base::fail(base::ErrorKind::kType, "expected a tensor or a number, got None");
 }
 
+Factor factor(const graph::Attribute& attr, const Frame& frame, hlo::Builder& builder) {
+  const auto* number = std::get_if<graph::Number>(&attr);
+  const bool is_one = number != nullptr && number->slot < 0 && !number->constant.is_complex() &&
+                      number->constant.to<double>() == 1;
+  return {tensor_or_data(attr, frame, builder), is_one};
+}
+
 std::vector<std::optional<Value>> tensor_list(const graph::Attribute& attr, const Frame& frame,
                                               hlo::Builder& builder) {
   std::vector<std::optional<Value>> out;

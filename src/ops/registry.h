@@ -12,6 +12,7 @@
 //                         of dtype bool, int64, float64 or complex128, with is_wrapped_number set);
 //                         Promotable: constant until it was seen to change (slice offsets, pow's
 //                         exponent), then data
+//                         Factor: data that is known when it is one
 //   Generator             Value: a fresh 0-dim uint64 random key for this call
 //   ScalarType            base::DType, std::optional<base::DType>
 //   bool[N], int[], str   std::vector<bool>, Dims, std::string (and optionals)
@@ -51,12 +52,20 @@ class Promotable {
   explicit Promotable(Value value) : value_(value) {}
   bool is_constant() const { return !value_.has_value(); }
   const Scalar& constant() const { return constant_; }
+  DType dtype() const { return is_constant() ? constant_.dtype() : value_->dtype(); }
   // The number as a 0-dim value of the given dtype.
   Value value(hlo::Builder& builder, DType dtype) const;
 
  private:
   Scalar constant_;
   std::optional<Value> value_;
+};
+
+// A number as data that most calls leave at its default of one: `alpha`, `beta`, `value`. Lowerings
+// leave the multiplication out where it is one for certain.
+struct Factor {
+  Value value;
+  bool is_one = false;
 };
 
 // What a lowering may know beside its arguments.
@@ -95,6 +104,7 @@ struct Frame {
 namespace detail {
 
 Value tensor_or_data(const graph::Attribute& attr, const Frame& frame, hlo::Builder& builder);
+Factor factor(const graph::Attribute& attr, const Frame& frame, hlo::Builder& builder);
 std::vector<std::optional<Value>> tensor_list(const graph::Attribute& attr, const Frame& frame,
                                               hlo::Builder& builder);
 Scalar number(const graph::Attribute& attr, const Frame& frame);
@@ -109,6 +119,13 @@ struct Taker<Value> {
   static constexpr ParamKind kKind = ParamKind::kTensorOrData;
   static Value take(const graph::Attribute& a, const Frame& f, hlo::Builder& b) {
     return tensor_or_data(a, f, b);
+  }
+};
+template <>
+struct Taker<Factor> {
+  static constexpr ParamKind kKind = ParamKind::kTensorOrData;
+  static Factor take(const graph::Attribute& a, const Frame& f, hlo::Builder& b) {
+    return factor(a, f, b);
   }
 };
 template <>
