@@ -1,0 +1,317 @@
+// Operators that make tensors from numbers: empty, full, arange, linspace, eye and the like. An
+// empty tensor is zeros: nothing a program reads is left undefined.
+#include <algorithm>
+#include <cmath>
+#include <complex>
+
+#include "base/error.h"
+#include "ops/promotion.h"
+#include "ops/registry.h"
+
+namespace torch_xla::ops {
+namespace {
+
+using base::check;
+using MaybeDType = std::optional<DType>;
+
+// What was recorded, which knows PyTorch's default dtype; else `fallback`.
+DType output_dtype(const Context& context, MaybeDType dtype, DType fallback) {
+  if (!context.outputs.empty()) return context.outputs[0].dtype;
+  return dtype.value_or(fallback);
+}
+
+// The dtype of a tensor made of a Python number.
+DType default_dtype(DType number) {
+  if (number == DType::kFloat64) return DType::kFloat32;
+  return number == DType::kComplex128 ? DType::kComplex64 : number;
+}
+
+Value filled(Context& context, const Dims& size, DType dtype, const Scalar& number) {
+  return full(context.builder, Shape{dtype, size}, number);
+}
+
+Value filled(const Dims& size, DType dtype, Value number) {
+  return broadcast_to(convert(number, dtype), size);
+}
+
+void register_constants(Registry& m, const std::string& name, const Scalar& number) {
+  m.impl(name, [number](Context& context, Dims size, MaybeDType dtype) {
+    return filled(context, size, output_dtype(context, dtype, DType::kFloat32), number);
+  });
+}
+
+void register_constants_like(Registry& m, const std::string& name, const Scalar& number) {
+  m.impl(name, [number](Context& context, Value self, MaybeDType dtype) {
+    return filled(context, self.dims(), dtype.value_or(self.dtype()), number);
+  });
+}
+
+void register_new_constants(Registry& m, const std::string& name, const Scalar& number) {
+  m.impl(name, [number](Context& context, Value self, Dims size, MaybeDType dtype) {
+    return filled(context, size, dtype.value_or(self.dtype()), number);
+  });
+}
+
+void register_filled(Registry& m) {
+  register_constants(m, "empty.memory_format", 0);
+  register_constants(m, "zeros", 0);
+  register_constants(m, "_efficientzerotensor", 0);
+  register_constants(m, "ones", 1);
+  register_constants_like(m, "empty_like", 0);
+  register_constants_like(m, "zeros_like", 0);
+  register_constants_like(m, "ones_like", 1);
+  register_new_constants(m, "new_empty", 0);
+  register_new_constants(m, "new_zeros", 0);
+  register_new_constants(m, "new_ones", 1);
+  m.impl({"empty_strided", "empty_permuted"},
+         [](Context& context, Dims size, Dims, MaybeDType dtype) {
+           return filled(context, size, output_dtype(context, dtype, DType::kFloat32), 0);
+         });
+  m.impl("new_empty_strided", [](Context& context, Value self, Dims size, Dims, MaybeDType dtype) {
+    return filled(context, size, dtype.value_or(self.dtype()), 0);
+  });
+  m.impl("full", [](Context& context, Dims size, Value fill_value, MaybeDType dtype) {
+    return filled(size, output_dtype(context, dtype, default_dtype(fill_value.dtype())),
+                  fill_value);
+  });
+  m.impl("full_like", [](Value self, Value fill_value, MaybeDType dtype) {
+    return filled(self.dims(), dtype.value_or(self.dtype()), fill_value);
+  });
+  m.impl("new_full", [](Value self, Dims size, Value fill_value, MaybeDType dtype) {
+    return filled(size, dtype.value_or(self.dtype()), fill_value);
+  });
+  m.impl("scalar_tensor", [](Context& context, Value s, MaybeDType dtype) {
+    return filled({}, output_dtype(context, dtype, DType::kFloat32), s);
+  });
+  m.impl("zero", [](Value self) { return full_like(self, 0); });
+  m.impl({"fill.Scalar", "fill.Tensor"}, [](Value self, Value value) {
+    check(value.rank() == 0, "fill only supports 0-dimension value tensor but got tensor with ",
+          value.rank(), " dimensions.");
+    return filled(self.dims(), self.dtype(), value);
+  });
+}
+
+// The dtype in which a sequence of `dtype` is computed.
+DType sequence_dtype(DType dtype) {
+  return base::is_integral(dtype) ? DType::kInt64 : accumulate_dtype(dtype);
+}
+
+// start + step * (0, 1, ..., count - 1).
+Value arithmetic_sequence(Context& context, std::int64_t count, const Scalar& start,
+                          const Scalar& step, DType dtype) {
+  const Shape shape{sequence_dtype(dtype), {count}};
+  const Value index = hlo::iota(context.builder, shape, 0);
+  const Value scaled = hlo::multiply(index, full(context.builder, shape, step));
+  return convert(hlo::add(scaled, full(context.builder, shape, start)), dtype);
+}
+
+std::int64_t arange_count(const Scalar& start, const Scalar& end, const Scalar& step, DType dtype) {
+  check(step.to<double>() != 0, "step must be nonzero");
+  const bool is_rising = step.to<double>() > 0;
+  check(std::isfinite(start.to<double>()) && std::isfinite(end.to<double>()),
+        "unsupported range: ", start.to<double>(), " -> ", end.to<double>());
+  check(is_rising ? end.to<double>() >= start.to<double>() : end.to<double>() <= start.to<double>(),
+        "upper bound and lower bound inconsistent with step sign");
+  if (dtype == DType::kInt64) {
+    const auto distance = end.to<std::int64_t>() - start.to<std::int64_t>();
+    const auto size = step.to<std::int64_t>();
+    return (distance + size - (is_rising ? 1 : -1)) / size;
+  }
+  return static_cast<std::int64_t>(
+      std::ceil((end.to<double>() - start.to<double>()) / step.to<double>()));
+}
+
+Value arange(Context& context, const Scalar& start, const Scalar& end, const Scalar& step,
+             MaybeDType dtype) {
+  const bool is_integral = !start.is_floating() && !end.is_floating() && !step.is_floating();
+  const DType out = output_dtype(context, dtype, is_integral ? DType::kInt64 : DType::kFloat32);
+  return arithmetic_sequence(context, arange_count(start, end, step, out), start, step, out);
+}
+
+Value range(Context& context, const Scalar& start, const Scalar& end, const Scalar& step,
+            MaybeDType dtype) {
+  const DType out = output_dtype(context, dtype, DType::kFloat32);
+  check(step.to<double>() != 0, "step must be nonzero");
+  const double last = std::floor((end.to<double>() - start.to<double>()) / step.to<double>());
+  check(last >= 0, "upper bound and lower bound inconsistent with step sign");
+  return arithmetic_sequence(context, static_cast<std::int64_t>(last) + 1, start, step, out);
+}
+
+DType linspace_dtype(const Context& context, MaybeDType dtype, Value start, Value end) {
+  const bool is_complex = base::is_complex(start.dtype()) || base::is_complex(end.dtype());
+  return output_dtype(context, dtype, is_complex ? DType::kComplex64 : DType::kFloat32);
+}
+
+// The points between two bounds in the dtype in which they are computed. Like PyTorch, the second
+// half is counted back from the end, which makes both bounds exact.
+Value linear_points(Context& context, Value start, Value end, std::int64_t steps, DType dtype) {
+  check(start.rank() == 0 && end.rank() == 0,
+        "linspace only supports 0-dimensional start and end tensors, but got start with ",
+        start.rank(), " dimension(s) and end with ", end.rank(), " dimension(s).");
+  check(steps >= 0, "number of steps must be non-negative");
+  // Integral bounds are truncated first, the points between them last.
+  const DType type = base::is_integral(dtype) ? DType::kFloat64 : accumulate_dtype(dtype);
+  start = convert(convert(start, dtype), type);
+  end = convert(convert(end, dtype), type);
+  const Dims dims{steps};
+  if (steps < 2) return broadcast_to(start, dims);
+  hlo::Builder& builder = context.builder;
+  const Value step = hlo::divide(hlo::subtract(end, start), scalar(builder, type, steps - 1));
+  const Value index = hlo::iota(builder, Shape{DType::kInt64, dims}, 0);
+  const auto index_constant = [&](std::int64_t n) {
+    return hlo::full(builder, Shape{DType::kInt64, dims}, n);
+  };
+  const Value from_end = hlo::subtract(index_constant(steps - 1), index);
+  const Value steps_between = broadcast_to(step, dims);
+  const Value rising =
+      hlo::add(broadcast_to(start, dims), hlo::multiply(steps_between, convert(index, type)));
+  const Value falling =
+      hlo::subtract(broadcast_to(end, dims), hlo::multiply(steps_between, convert(from_end, type)));
+  return hlo::select(hlo::lt(index, index_constant(steps / 2)), rising, falling);
+}
+
+void register_sequences(Registry& m) {
+  m.impl("arange", [](Context& context, Scalar end, MaybeDType dtype) {
+    return arange(context, 0, end, 1, dtype);
+  });
+  m.impl("arange.start", [](Context& context, Scalar start, Scalar end, MaybeDType dtype) {
+    return arange(context, start, end, 1, dtype);
+  });
+  m.impl("arange.start_step",
+         [](Context& context, Scalar start, Scalar end, Scalar step, MaybeDType dtype) {
+           return arange(context, start, end, step, dtype);
+         });
+  m.impl("range", [](Context& context, Scalar start, Scalar end, MaybeDType dtype) {
+    return range(context, start, end, 1, dtype);
+  });
+  m.impl("range.step", [](Context& context, Scalar start, Scalar end, Scalar step,
+                          MaybeDType dtype) { return range(context, start, end, step, dtype); });
+  m.impl({"linspace", "linspace.Tensor_Tensor", "linspace.Tensor_Scalar", "linspace.Scalar_Tensor"},
+         [](Context& context, Value start, Value end, std::int64_t steps, MaybeDType dtype) {
+           const DType out = linspace_dtype(context, dtype, start, end);
+           return convert(linear_points(context, start, end, steps, out), out);
+         });
+  m.impl({"logspace", "logspace.Tensor_Tensor", "logspace.Tensor_Scalar", "logspace.Scalar_Tensor"},
+         [](Context& context, Value start, Value end, std::int64_t steps, double base,
+            MaybeDType dtype) {
+           const DType out = linspace_dtype(context, dtype, start, end);
+           const Value points = linear_points(context, start, end, steps, out);
+           return convert(hlo::power(full_like(points, base), points), out);
+         });
+}
+
+Value eye(Context& context, std::int64_t rows, std::int64_t columns, MaybeDType dtype) {
+  check(rows >= 0, "n must be greater or equal to 0, got ", rows);
+  check(columns >= 0, "m must be greater or equal to 0, got ", columns);
+  const Shape shape{DType::kInt32, {rows, columns}};
+  const Value is_diagonal =
+      hlo::eq(hlo::iota(context.builder, shape, 0), hlo::iota(context.builder, shape, 1));
+  return convert(is_diagonal, output_dtype(context, dtype, DType::kFloat32));
+}
+
+// The lower triangle of a matrix, row by row: rows that grow by one element each, from
+// `first_length`, then full ones.
+struct Triangle {
+  std::int64_t first_row;
+  std::int64_t first_length;
+  std::int64_t growing_rows;
+  std::int64_t growing_size;
+  std::int64_t size;
+
+  Triangle(std::int64_t rows, std::int64_t columns, std::int64_t offset) {
+    first_row = std::clamp<std::int64_t>(-offset, 0, rows);
+    first_length = std::clamp<std::int64_t>(first_row + 1 + offset, 0, columns);
+    growing_rows = std::clamp<std::int64_t>(columns - first_length, 0, rows - first_row);
+    growing_size = growing_rows * first_length + growing_rows * (growing_rows - 1) / 2;
+    size = growing_size + (rows - first_row - growing_rows) * columns;
+  }
+};
+
+// The rows and the columns of the elements, int64.
+std::pair<Value, Value> lower_triangle(hlo::Builder& builder, std::int64_t rows,
+                                       std::int64_t columns, std::int64_t offset) {
+  const Triangle t(rows, columns, offset);
+  const Shape shape{DType::kInt64, {t.size}};
+  const auto number = [&](std::int64_t n) { return hlo::full(builder, shape, n); };
+  const Value i = hlo::iota(builder, shape, 0);
+  // Row r of the growing part starts at r * first_length + r * (r - 1) / 2. The root of that is
+  // right but for rounding, so one step either way makes it exact.
+  const auto start_of = [&](Value r) {
+    const Value pairs = hlo::divide(hlo::multiply(r, hlo::subtract(r, number(1))), number(2));
+    return hlo::add(hlo::multiply(r, number(t.first_length)), pairs);
+  };
+  const Shape real{DType::kFloat64, {t.size}};
+  const double b = 2 * static_cast<double>(t.first_length) - 1;
+  const Value discriminant =
+      hlo::add(hlo::multiply(convert(i, DType::kFloat64), hlo::full(builder, real, 8.0)),
+               hlo::full(builder, real, b * b));
+  const Value root =
+      hlo::multiply(hlo::subtract(hlo::sqrt(discriminant), hlo::full(builder, real, b)),
+                    hlo::full(builder, real, 0.5));
+  Value row = convert(hlo::floor(root), DType::kInt64);
+  row = hlo::subtract(row, convert(hlo::gt(start_of(row), i), DType::kInt64));
+  const Value next = hlo::add(row, number(1));
+  row = hlo::add(row, convert(hlo::le(start_of(next), i), DType::kInt64));
+  const Value column = hlo::subtract(i, start_of(row));
+  const Value beyond = hlo::subtract(i, number(t.growing_size));
+  const Value width = number(std::max<std::int64_t>(columns, 1));
+  const Value is_growing = hlo::lt(i, number(t.growing_size));
+  const Value full_row = hlo::add(hlo::divide(beyond, width), number(t.growing_rows));
+  const Value out_row = hlo::add(hlo::select(is_growing, row, full_row), number(t.first_row));
+  return {out_row, hlo::select(is_growing, column, hlo::remainder(beyond, width))};
+}
+
+Value stack_indices(Value rows, Value columns, DType dtype) {
+  const Dims dims{1, rows.dim(0)};
+  return convert(hlo::concatenate({hlo::reshape(rows, dims), hlo::reshape(columns, dims)}, 0),
+                 dtype);
+}
+
+void check_triangle(std::int64_t row, std::int64_t col) {
+  check(row >= 0, "row must be non-negative, got", row);
+  check(col >= 0, "col must be non-negative, got", col);
+}
+
+void register_matrices(Registry& m) {
+  m.impl("eye", [](Context& context, std::int64_t n, MaybeDType dtype) {
+    return eye(context, n, n, dtype);
+  });
+  m.impl("eye.m", [](Context& context, std::int64_t rows, std::int64_t columns, MaybeDType dtype) {
+    return eye(context, rows, columns, dtype);
+  });
+  m.impl("tril_indices", [](Context& context, std::int64_t row, std::int64_t col,
+                            std::int64_t offset, MaybeDType dtype) {
+    check_triangle(row, col);
+    const auto [rows, columns] = lower_triangle(context.builder, row, col, offset);
+    return stack_indices(rows, columns, output_dtype(context, dtype, DType::kInt64));
+  });
+  // Turned by half a circle, an upper triangle is a lower one, listed backwards.
+  m.impl("triu_indices", [](Context& context, std::int64_t row, std::int64_t col,
+                            std::int64_t offset, MaybeDType dtype) {
+    check_triangle(row, col);
+    const auto [rows, columns] = lower_triangle(context.builder, row, col, col - row - offset);
+    const auto turned = [](Value indices, std::int64_t size) {
+      return hlo::subtract(full_like(indices, size - 1), hlo::reverse(indices, {0}));
+    };
+    return stack_indices(turned(rows, row), turned(columns, col),
+                         output_dtype(context, dtype, DType::kInt64));
+  });
+  m.impl("complex", [](Value real, Value imag) {
+    check(real.dtype() == imag.dtype(), "Expected object of scalar type ",
+          base::dtype_info(real.dtype()).name, " but got scalar type ",
+          base::dtype_info(imag.dtype()).name, " for second argument");
+    const DType part = accumulate_dtype(real.dtype());
+    const std::vector<Value> parts = promote_to({real, imag}, part);
+    return hlo::complex(parts[0], parts[1]);
+  });
+}
+
+}  // namespace
+
+void register_creation(Registry& m) {
+  register_filled(m);
+  register_sequences(m);
+  register_matrices(m);
+}
+
+}  // namespace torch_xla::ops
