@@ -1,6 +1,6 @@
 """Prints where Python finds the packages that the build takes headers and libraries from.
 
-One line `NAME=directory` each, for packages that are installed; nothing is imported. `cmake/` reads it.
+One line `NAME=directory` each, for packages that are installed; nothing is imported.
 """
 
 import importlib.util

@@ -1,0 +1,94 @@
+# Every routine step of the project. `make train` and `make test` start from a bare machine with
+# Python 3.11, g++ and make; what is up to date is not done again.
+
+PYTHON ?= python3.11
+ifeq (, $(shell command -v $(PYTHON) 2>/dev/null))
+  PYTHON := python3
+endif
+VENV := .venv
+export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
+export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell nproc)
+
+ENVIRONMENT := $(VENV)/.installed
+PACKAGE := build/release/.installed
+BUILD_FILES := CMakeLists.txt pyproject.toml $(wildcard cmake/*)
+CPP_SOURCES := $(shell find src -name '*.cpp' -o -name '*.h')
+PACKAGE_SOURCES := $(CPP_SOURCES) $(shell find torch_xla -name '*.py' -o -name '*.pyi') $(BUILD_FILES)
+FORMATTED := $(shell find src tests examples tools -name '*.cpp' -o -name '*.h')
+PYTEST_FLAGS ?=
+
+.PHONY: train test test-cpp test-release test-asan test-tsan test-python bench \
+        lint format tidy size docs relock setup install clean
+
+train: install
+	python examples/mnist.py $(ARGS)
+
+test: test-cpp test-python
+
+setup: $(ENVIRONMENT)
+install: $(PACKAGE)
+
+$(ENVIRONMENT): requirements/dev.txt requirements/lock.txt
+	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
+	pip install --quiet --disable-pip-version-check \
+	  -r requirements/dev.txt -c requirements/lock.txt
+	touch $@
+
+$(PACKAGE): $(ENVIRONMENT) $(PACKAGE_SOURCES)
+	pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps \
+	  --config-settings=cmake.define.TORCH_XLA_WERROR=ON .
+	touch $@
+
+# The release tests link the objects that the package was built from.
+test-cpp: test-release test-asan test-tsan
+
+test-release: install
+	cmake --build build/release --target cpp_tests
+	ctest --test-dir build/release --output-on-failure
+
+test-asan test-tsan: test-%: $(ENVIRONMENT)
+	test -f build/$*/build.ninja || cmake --preset $*
+	cmake --build --preset $*
+	ctest --preset $*
+
+test-python: install
+	pytest $(PYTEST_FLAGS)
+
+bench: install
+	python -m benchmarks $(ARGS)
+
+lint: $(ENVIRONMENT)
+	clang-format --dry-run --Werror $(FORMATTED)
+	ruff check .
+	ruff format --check .
+	mypy
+	codespell
+	python tools/check_layers.py
+
+format: $(ENVIRONMENT)
+	clang-format -i $(FORMATTED)
+	ruff check --fix .
+	ruff format .
+
+# Minutes per folder: run it with FILES= the sources that changed.
+FILES ?= $(filter-out src/aten/% src/python/%,$(filter %.cpp,$(CPP_SOURCES)))
+tidy: install
+	clang-tidy -p build/release --quiet $(FILES)
+
+size:
+	python3 tools/size_report.py
+
+docs: install
+	cmake --build build/release --target settings_page
+	build/release/settings_page > docs/settings.md
+
+# Renews the pins of what dev.txt pulls in.
+relock:
+	rm -rf build/relock
+	$(PYTHON) -m venv build/relock
+	build/relock/bin/pip install --quiet -r requirements/dev.txt
+	python3 tools/relock.py build/relock/bin/pip > requirements/lock.txt.new
+	mv requirements/lock.txt.new requirements/lock.txt
+
+clean:
+	rm -rf build
