@@ -1,0 +1,180 @@
+// Emission of reductions. One StableHLO reduce per call; what accumulates in which dtype is the
+// caller's decision.
+#include "ops/reduce.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "base/error.h"
+#include "ops/promotion.h"
+
+namespace torch_xla::ops {
+namespace {
+
+bool contains(const Dims& dims, std::int64_t dim) {
+  return std::find(dims.begin(), dims.end(), dim) != dims.end();
+}
+
+// The square of the magnitude, real.
+Value squared_magnitude(Value x) {
+  if (!base::is_complex(x.dtype())) return hlo::multiply(x, x);
+  const Value real = hlo::real(x);
+  const Value imag = hlo::imag(x);
+  return hlo::add(hlo::multiply(real, real), hlo::multiply(imag, imag));
+}
+
+}  // namespace
+
+std::int64_t reduced_size(const Dims& operand_dims, const Dims& dims) {
+  std::int64_t size = 1;
+  for (const std::int64_t d : dims) size *= operand_dims[static_cast<std::size_t>(d)];
+  return size;
+}
+
+Dims reduced_dims(const Dims& operand_dims, const Dims& dims, bool keepdim) {
+  Dims out;
+  for (std::size_t i = 0; i < operand_dims.size(); ++i) {
+    if (!contains(dims, static_cast<std::int64_t>(i))) {
+      out.push_back(operand_dims[i]);
+    } else if (keepdim) {
+      out.push_back(1);
+    }
+  }
+  return out;
+}
+
+Value keep_dims(Value reduced, const Dims& operand_dims, const Dims& dims) {
+  return hlo::reshape(reduced, reduced_dims(operand_dims, dims, true));
+}
+
+Value spread(Value reduced, const Dims& operand_dims, const Dims& dims) {
+  if (reduced.dims() == operand_dims) return reduced;
+  Dims kept;
+  for (std::size_t i = 0; i < operand_dims.size(); ++i) {
+    if (!contains(dims, static_cast<std::int64_t>(i))) kept.push_back(static_cast<std::int64_t>(i));
+  }
+  return hlo::broadcast_in_dim(reduced, operand_dims, kept);
+}
+
+Value reduce_sum(Value operand, const Dims& dims) {
+  if (dims.empty()) return operand;
+  return hlo::reduce(operand, hlo::scalar(operand.builder(), operand.dtype(), 0), dims, hlo::add);
+}
+
+Value reduce_prod(Value operand, const Dims& dims) {
+  if (dims.empty()) return operand;
+  return hlo::reduce(operand, hlo::scalar(operand.builder(), operand.dtype(), 1), dims,
+                     hlo::multiply);
+}
+
+Value reduce_max(Value operand, const Dims& dims) {
+  if (dims.empty()) return operand;
+  return hlo::reduce(operand, lowest(operand.builder(), operand.dtype()), dims, hlo::maximum);
+}
+
+Value reduce_min(Value operand, const Dims& dims) {
+  if (dims.empty()) return operand;
+  return hlo::reduce(operand, highest(operand.builder(), operand.dtype()), dims, hlo::minimum);
+}
+
+Value reduce_or(Value operand, const Dims& dims) {
+  if (dims.empty()) return operand;
+  return hlo::reduce(operand, hlo::scalar(operand.builder(), DType::kBool, false), dims, hlo::or_);
+}
+
+Value reduce_and(Value operand, const Dims& dims) {
+  if (dims.empty()) return operand;
+  return hlo::reduce(operand, hlo::scalar(operand.builder(), DType::kBool, true), dims, hlo::and_);
+}
+
+Value reduce_mean(Value operand, const Dims& dims) {
+  const Value sum = reduce_sum(operand, dims);
+  const auto size = static_cast<double>(reduced_size(operand.dims(), dims));
+  return size == 1 ? sum : hlo::divide(sum, hlo::full_like(sum, size));
+}
+
+Moments moments(Value operand, const Dims& dims, double correction) {
+  const Value mean = reduce_mean(operand, dims);
+  const Value centered = hlo::subtract(operand, spread(mean, operand.dims(), dims));
+  const Value sum = reduce_sum(squared_magnitude(centered), dims);
+  const auto size = static_cast<double>(reduced_size(operand.dims(), dims));
+  return {mean, hlo::divide(sum, hlo::full_like(sum, std::max(0.0, size - correction)))};
+}
+
+Value vector_norm(Value operand, double ord, const Dims& dims) {
+  if (ord == 2) return hlo::sqrt(reduce_sum(squared_magnitude(operand), dims));
+  if (ord == 0) {
+    const Value nonzero = convert(operand, DType::kBool);
+    return reduce_sum(convert(nonzero, base::real_dtype(operand.dtype())), dims);
+  }
+  const Value magnitude = hlo::abs(operand);
+  if (ord == 1) return reduce_sum(magnitude, dims);
+  if (std::isinf(ord)) return ord > 0 ? reduce_max(magnitude, dims) : reduce_min(magnitude, dims);
+  const Value powers = hlo::power(magnitude, hlo::full_like(magnitude, ord));
+  const Value sum = reduce_sum(powers, dims);
+  return hlo::power(sum, hlo::full_like(sum, 1 / ord));
+}
+
+std::pair<Value, Value> reduce_with_index(Value operand, std::int64_t dim, bool greatest) {
+  hlo::Builder& builder = operand.builder();
+  // 32 bits are half the work, and enough for any size along one dimension but the largest.
+  const bool is_small = operand.dim(dim) <= std::numeric_limits<std::int32_t>::max();
+  const DType index_dtype = is_small ? DType::kInt32 : DType::kInt64;
+  const Value index = hlo::iota(builder, {index_dtype, operand.dims()}, dim);
+  const Value start =
+      greatest ? lowest(builder, operand.dtype()) : highest(builder, operand.dtype());
+  const bool has_nan = base::is_floating(operand.dtype());
+  const hlo::Values results =
+      hlo::reduce({operand, index}, {start, hlo::scalar(builder, index_dtype, 0)}, {dim},
+                  [&](std::span<const Value> args) -> hlo::Values {
+                    const Value a = args[0];
+                    const Value b = args[2];
+                    Value better = greatest ? hlo::gt(a, b) : hlo::lt(a, b);
+                    if (has_nan) better = hlo::or_(better, hlo::ne(a, a));
+                    const Value earlier = hlo::and_(hlo::eq(a, b), hlo::lt(args[1], args[3]));
+                    return {hlo::select(better, a, b),
+                            hlo::select(hlo::or_(better, earlier), args[1], args[3])};
+                  });
+  return {results[0], convert(results[1], DType::kInt64)};
+}
+
+Value at_least_1d(Value value) { return value.rank() == 0 ? hlo::reshape(value, {1}) : value; }
+
+Value is_nan(Value value) {
+  if (base::is_integral(value.dtype())) {
+    return hlo::full(value.builder(), {DType::kBool, value.dims()}, false);
+  }
+  return hlo::ne(value, value);
+}
+
+std::string_view scalar_type_name(DType dtype) {
+  switch (dtype) {
+    case DType::kBool: return "Bool";
+    case DType::kUInt8: return "Byte";
+    case DType::kUInt16: return "UInt16";
+    case DType::kUInt32: return "UInt32";
+    case DType::kUInt64: return "UInt64";
+    case DType::kInt8: return "Char";
+    case DType::kInt16: return "Short";
+    case DType::kInt32: return "Int";
+    case DType::kInt64: return "Long";
+    case DType::kFloat8E4M3FN: return "Float8_e4m3fn";
+    case DType::kFloat8E5M2: return "Float8_e5m2";
+    case DType::kFloat16: return "Half";
+    case DType::kBFloat16: return "BFloat16";
+    case DType::kFloat32: return "Float";
+    case DType::kFloat64: return "Double";
+    case DType::kComplex64: return "ComplexFloat";
+    case DType::kComplex128: return "ComplexDouble";
+  }
+  return "";
+}
+
+void check_implemented(bool is_supported, std::string_view kernel, DType dtype) {
+  if (is_supported) return;
+  base::fail(base::ErrorKind::kUnimplemented, "\"", kernel, "\" not implemented for '",
+             scalar_type_name(dtype), "'");
+}
+
+}  // namespace torch_xla::ops
