@@ -57,9 +57,10 @@ Value tensor_or_data(const graph::Attribute& attr, const Frame& frame, hlo::Buil
 
 Factor factor(const graph::Attribute& attr, const Frame& frame, hlo::Builder& builder) {
   const auto* number = std::get_if<graph::Number>(&attr);
-  const bool is_one = number != nullptr && number->slot < 0 && !number->constant.is_complex() &&
-                      number->constant.to<double>() == 1;
-  return {tensor_or_data(attr, frame, builder), is_one};
+  const Value value = tensor_or_data(attr, frame, builder);
+  if (number == nullptr || number->slot >= 0 || number->constant.is_complex()) return {value};
+  const double constant = number->constant.to<double>();
+  return {value, constant == 1, constant == 0};
 }
 
 std::vector<std::optional<Value>> tensor_list(const graph::Attribute& attr, const Frame& frame,

@@ -12,7 +12,7 @@
 //                         of dtype bool, int64, float64 or complex128, with is_wrapped_number set);
 //                         Promotable: constant until it was seen to change (slice offsets, pow's
 //                         exponent), then data
-//                         Factor: data that is known when it is one
+//                         Factor: data that is known when it is one or zero
 //   Generator             Value: a fresh 0-dim uint64 random key for this call
 //   ScalarType            base::DType, std::optional<base::DType>
 //   bool[N], int[], str   std::vector<bool>, Dims, std::string (and optionals)
@@ -62,10 +62,11 @@ class Promotable {
 };
 
 // A number as data that most calls leave at its default of one: `alpha`, `beta`, `value`. Lowerings
-// leave the multiplication out where it is one for certain.
+// leave the multiplication out where it is one for certain, and the term where it is zero.
 struct Factor {
   Value value;
   bool is_one = false;
+  bool is_zero = false;
 };
 
 // What a lowering may know beside its arguments.
