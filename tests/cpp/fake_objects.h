@@ -1,0 +1,294 @@
+// What the fake plugin (fake_plugin.cpp) is made of: the state that tests control, streams of work,
+// device memory, and the objects behind the opaque types of the C API.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "fake_program.h"
+#include "pjrt_c_api.h"
+
+namespace fake {
+
+struct Status {
+  PJRT_Error_Code code;
+  std::string message;
+};
+
+// ---- What tests control, and what they may count.
+
+struct Control {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::map<std::string, Status> failures;
+  std::set<std::string> hanging;
+  std::map<std::string, int> waiting;
+  std::map<std::string, int> calls;
+  std::map<std::string, int> live;
+  bool is_async = false;
+
+  void count_live(const char* kind, int change) {
+    const std::lock_guard lock(mutex);
+    live[kind] += change;
+  }
+  // Counts the call, blocks while it is to hang, and then says whether it is to fail.
+  std::optional<Status> enter(const std::string& call) {
+    std::unique_lock lock(mutex);
+    ++calls[call];
+    if (hanging.contains(call)) {
+      ++waiting[call];
+      changed.notify_all();
+      changed.wait(lock, [&] { return !hanging.contains(call); });
+      --waiting[call];
+    }
+    const auto failure = failures.find(call);
+    return failure != failures.end() ? std::optional(failure->second) : std::nullopt;
+  }
+};
+
+inline Control& control() {
+  static auto& instance = *new Control;
+  return instance;
+}
+
+[[noreturn]] inline void fail(PJRT_Error_Code code, std::string message) {
+  throw Status{code, std::move(message)};
+}
+
+[[noreturn]] inline void fail_argument(std::string message) {
+  fail(PJRT_Error_Code_INVALID_ARGUMENT, std::move(message));
+}
+
+// Counts an object of a C type while it exists.
+template <typename Kind>
+struct Counted {
+  Counted() { control().count_live(Kind::kName, 1); }
+  Counted(const Counted&) = delete;
+  Counted& operator=(const Counted&) = delete;
+  ~Counted() { control().count_live(Kind::kName, -1); }
+};
+struct ClientKind {
+  static constexpr const char* kName = "client";
+};
+struct BufferKind {
+  static constexpr const char* kName = "buffer";
+};
+struct ExecutableKind {
+  static constexpr const char* kName = "executable";
+};
+struct EventKind {
+  static constexpr const char* kName = "event";
+};
+struct ErrorKind {
+  static constexpr const char* kName = "error";
+};
+
+}  // namespace fake
+
+// ---- The objects behind the C API's opaque types.
+
+struct PJRT_Error : fake::Counted<fake::ErrorKind> {
+  explicit PJRT_Error(fake::Status the_status) : status(std::move(the_status)) {}
+  fake::Status status;
+};
+
+namespace fake {
+
+// The end of some work: waited for, or called back about. Shared by events and buffers.
+class Completion {
+ public:
+  void complete(std::optional<Status> error) {
+    std::vector<std::function<void()>> callbacks;
+    {
+      const std::lock_guard lock(mutex_);
+      error_ = std::move(error);
+      is_done_ = true;
+      callbacks.swap(callbacks_);
+    }
+    done_.notify_all();
+    for (const auto& callback : callbacks) callback();
+  }
+  std::optional<Status> wait() {
+    std::unique_lock lock(mutex_);
+    done_.wait(lock, [&] { return is_done_; });
+    return error_;
+  }
+  bool is_done() {
+    const std::lock_guard lock(mutex_);
+    return is_done_;
+  }
+  void then(std::function<void()> callback) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (!is_done_) {
+        callbacks_.push_back(std::move(callback));
+        return;
+      }
+    }
+    callback();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable done_;
+  bool is_done_ = false;
+  std::optional<Status> error_;
+  std::vector<std::function<void()>> callbacks_;
+};
+
+inline std::shared_ptr<Completion> completed(std::optional<Status> error = std::nullopt) {
+  auto completion = std::make_shared<Completion>();
+  completion->complete(std::move(error));
+  return completion;
+}
+
+// Work in order, on a thread of its own or inside add().
+class Stream {
+ public:
+  explicit Stream(bool is_async) {
+    if (is_async) thread_ = std::thread([this] { run(); });
+  }
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+  ~Stream() {
+    if (!thread_.joinable()) return;
+    add([this] { is_stopping_ = true; });
+    thread_.join();
+  }
+  void add(std::function<void()> task) {
+    if (!thread_.joinable()) {
+      task();
+      return;
+    }
+    {
+      const std::lock_guard lock(mutex_);
+      tasks_.push_back(std::move(task));
+    }
+    added_.notify_one();
+  }
+
+ private:
+  void run() {
+    while (!is_stopping_) {
+      std::unique_lock lock(mutex_);
+      added_.wait(lock, [&] { return !tasks_.empty(); });
+      const std::function<void()> task = std::move(tasks_.front());
+      tasks_.pop_front();
+      lock.unlock();
+      task();
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable added_;
+  std::deque<std::function<void()>> tasks_;
+  bool is_stopping_ = false;  // only touched by the thread
+  std::thread thread_;
+};
+
+// Memory of a device: our own, or borrowed from the caller until `release`.
+struct Storage {
+  Storage(std::atomic<std::int64_t>& the_counter, std::size_t size)
+      : counter(the_counter), own(size), data(own.data()) {
+    counter += static_cast<std::int64_t>(own.size());
+  }
+  Storage(std::atomic<std::int64_t>& the_counter, void* borrowed, std::function<void()> on_release)
+      : counter(the_counter), data(static_cast<char*>(borrowed)), release(std::move(on_release)) {}
+  Storage(const Storage&) = delete;
+  Storage& operator=(const Storage&) = delete;
+  ~Storage() {
+    counter -= static_cast<std::int64_t>(own.size());
+    if (release) release();
+  }
+
+  std::atomic<std::int64_t>& counter;
+  fake::Bytes own;
+  char* data;
+  std::function<void()> release;
+};
+
+}  // namespace fake
+
+struct PJRT_Event : fake::Counted<fake::EventKind> {
+  explicit PJRT_Event(std::shared_ptr<fake::Completion> c) : completion(std::move(c)) {}
+  std::shared_ptr<fake::Completion> completion;
+};
+
+struct PJRT_Memory {
+  PJRT_Device* device = nullptr;
+};
+
+struct PJRT_DeviceDescription {
+  int id = 0;
+  std::string text;
+};
+
+struct PJRT_Device {
+  PJRT_Device(int id, bool is_async) : stream(is_async) {
+    description.id = id;
+    description.text = "FakeDevice(id=" + std::to_string(id) + ")";
+    memory.device = this;
+  }
+  PJRT_DeviceDescription description;
+  PJRT_Memory memory;
+  PJRT_Memory* memories[1] = {&memory};
+  std::atomic<std::int64_t> bytes_in_use{0};
+  fake::Stream stream;  // last: its thread uses the rest
+};
+
+struct PJRT_Client : fake::Counted<fake::ClientKind> {
+  std::string platform_version = "fake 1.0";
+  std::vector<std::unique_ptr<PJRT_Device>> owned;
+  std::vector<PJRT_Device*> devices;
+};
+
+struct PJRT_Buffer : fake::Counted<fake::BufferKind> {
+  PJRT_Device* device = nullptr;
+  fake::ArrayType type;
+  std::shared_ptr<fake::Completion> ready;
+  std::mutex mutex;
+  std::shared_ptr<fake::Storage> storage;  // guarded by mutex; null: deleted
+  int external_references = 0;             // guarded by mutex
+
+  std::shared_ptr<fake::Storage> live_storage() {
+    const std::lock_guard lock(mutex);
+    if (storage == nullptr) fake::fail_argument("Buffer has been deleted or donated.");
+    return storage;
+  }
+  void drop() {
+    std::shared_ptr<fake::Storage> dropped;  // freed outside the lock: it may call back
+    const std::lock_guard lock(mutex);
+    dropped.swap(storage);
+  }
+};
+
+struct PJRT_Executable : fake::Counted<fake::ExecutableKind> {
+  std::shared_ptr<const fake::Program> program;
+  std::string fingerprint;
+  std::vector<PJRT_Buffer_Type> output_types;
+  std::vector<std::int64_t> output_dims;
+  std::vector<std::size_t> output_ranks;
+  PJRT_NamedValue cost[1];
+};
+
+struct PJRT_LoadedExecutable : fake::Counted<fake::ExecutableKind> {
+  PJRT_Client* client = nullptr;
+  std::shared_ptr<const fake::Program> program;
+  std::string options;
+};
+
+struct PJRT_SerializedExecutable {
+  std::string bytes;
+};
