@@ -175,6 +175,8 @@ const Registry& registry() {
     auto* m = new Registry();
     register_pointwise_unary(*m);
     register_pointwise_binary(*m);
+    register_pointwise_ternary(*m);
+    register_special(*m);
     register_foreach(*m);
     register_creation(*m);
     register_shape(*m);

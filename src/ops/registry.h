@@ -340,6 +340,8 @@ const Registry& registry();
 // The families; each is one file in src/ops.
 void register_pointwise_unary(Registry& m);
 void register_pointwise_binary(Registry& m);
+void register_pointwise_ternary(Registry& m);
+void register_special(Registry& m);
 void register_foreach(Registry& m);
 void register_creation(Registry& m);
 void register_shape(Registry& m);

@@ -1,0 +1,46 @@
+// The elementwise operators that other families are made of too: the foreach operators and the
+// optimizers apply these to each tensor of a list. Operands are promoted and broadcast as ATen's
+// operator of that name does.
+#pragma once
+
+#include <span>
+#include <string_view>
+
+#include "ops/registry.h"
+
+namespace torch_xla::ops {
+
+// An operator of one tensor and nothing else.
+struct UnaryOperator {
+  std::string_view name;
+  Value (*emit)(Value self);
+};
+std::span<const UnaryOperator> unary_operators();
+
+// self + alpha * other
+Value add(Value self, Value other, const Factor& alpha);
+Value sub(Value self, Value other, const Factor& alpha);
+Value mul(Value self, Value other);
+Value div(Value self, Value other);
+Value pow(Value self, const Promotable& exponent);
+Value pow(Value self, Value exponent);
+// NaN wins.
+Value maximum(Value self, Value other);
+Value minimum(Value self, Value other);
+
+Value clamp_min(Value self, Value min);
+Value clamp_max(Value self, Value max);
+Value lerp(Value self, Value end, Value weight);
+// self + value * tensor1 * tensor2
+Value addcmul(Value self, Value tensor1, Value tensor2, const Factor& value);
+// self + value * tensor1 / tensor2
+Value addcdiv(Value self, Value tensor1, Value tensor2, const Factor& value);
+// `source` as the new value of `self`.
+Value copy(Value self, Value source);
+
+// True where the sign bit is set, of zeros and NaNs too.
+Value signbit(Value value);
+// Towards zero.
+Value trunc(Value value);
+
+}  // namespace torch_xla::ops

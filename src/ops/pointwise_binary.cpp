@@ -1,0 +1,368 @@
+// Elementwise operators of two tensors, or of a tensor and a number: arithmetic, powers, comparisons,
+// logic and bits. A number is data (`Value`), so one function serves both overloads.
+#include <cmath>
+#include <limits>
+#include <numbers>
+
+#include "ops/expression.h"
+#include "ops/pointwise.h"
+#include "ops/reduce.h"
+
+namespace torch_xla::ops {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+using BinaryFunction = Value (*)(Value, Value);
+
+// `F` of both operands in their common dtype.
+template <BinaryFunction F>
+Value promoted(Value self, Value other) {
+  const std::vector<Value> v = promote({self, other});
+  return F(v[0], v[1]);
+}
+
+// The same where integers become float32.
+template <BinaryFunction F>
+Value floating(Value self, Value other) {
+  const std::vector<Value> v = promote_to({self, other}, float_result_type({self, other}));
+  return F(v[0], v[1]);
+}
+
+// The same where `F` is a formula of several roundings.
+template <BinaryFunction F>
+Value floating_formula(Value self, Value other) {
+  const std::vector<Value> v = promote_to({self, other}, float_result_type({self, other}));
+  return in_float32(F, v[0], v[1]);
+}
+
+template <BinaryFunction F>
+Value of_booleans(Value self, Value other) {
+  const std::vector<Value> v = promote_to({self, other}, DType::kBool);
+  return F(v[0], v[1]);
+}
+
+// A formula in `dtype`. A half-precision tensor and a number are computed in float32, where the
+// number keeps its digits.
+template <typename Formula>
+Value arithmetic(Formula formula, Value self, Value other, DType dtype) {
+  const auto is_wider_number = [&](Value v) { return v.rank() == 0 && v.dtype() != dtype; };
+  const bool is_mixed = is_wider_number(self) || is_wider_number(other);
+  const std::vector<Value> v =
+      promote_to({self, other}, is_mixed ? accumulate_dtype(dtype) : dtype);
+  return convert(formula(v[0], v[1]), dtype);
+}
+
+Value times(Value value, const Factor& factor) {
+  return value * convert(factor.value, value.dtype());
+}
+
+// ---- Division -----------------------------------------------------------------------------------
+
+Value differs_in_sign(Value a, Value b) { return not_equal(less(a, 0), less(b, 0)); }
+
+Value floor_div_integers(Value a, Value b) {
+  const Value quotient = a / b;
+  if (!base::is_signed_integral(a.dtype())) return quotient;
+  const Value is_inexact = not_equal(remainder(a, b), 0);
+  return quotient - convert(is_inexact & differs_in_sign(a, b), a.dtype());
+}
+
+// Python's floor division: exact where the quotient of the rounded operands would not be.
+Value floor_div_floats(Value a, Value b) {
+  const Value modulo = remainder(a, b);
+  const Value exact = (a - modulo) / b;
+  const Value adjust = not_equal(modulo, 0) & differs_in_sign(modulo, b);
+  const Value quotient = exact - convert(adjust, a.dtype());
+  const Value floored = floor(quotient);
+  const Value nearest = floored + convert(greater(quotient - floored, 0.5), a.dtype());
+  const Value ratio = a / b;
+  const Value zero = hlo::full_like(a, 0);
+  const Value signed_zero = where(less(ratio, 0), -zero, zero);
+  return where(equal(b, 0), ratio, where(equal(quotient, 0), signed_zero, nearest));
+}
+
+Value floor_divide(Value self, Value other) {
+  const std::vector<Value> v = promote({self, other});
+  if (base::is_integral(v[0].dtype())) return floor_div_integers(v[0], v[1]);
+  return in_float32(floor_div_floats, v[0], v[1]);
+}
+
+Value trunc_divide(Value self, Value other) {
+  const std::vector<Value> v = promote({self, other});
+  if (base::is_integral(v[0].dtype())) return v[0] / v[1];
+  return in_float32([](Value a, Value b) { return trunc(a / b); }, v[0], v[1]);
+}
+
+Value div_mode(Value self, Value other, const std::optional<std::string>& rounding_mode) {
+  if (!rounding_mode.has_value()) return div(self, other);
+  if (*rounding_mode == "trunc") return trunc_divide(self, other);
+  base::check(*rounding_mode == "floor",
+              "div expected rounding_mode to be one of None, 'trunc', or 'floor' but found '",
+              *rounding_mode, "'");
+  return floor_divide(self, other);
+}
+
+// With the divisor's sign, as in Python.
+Value python_remainder(Value a, Value b) {
+  const Value modulo = remainder(a, b);
+  if (!base::is_floating(a.dtype()) && !base::is_signed_integral(a.dtype())) return modulo;
+  const Value adjust = not_equal(modulo, 0) & differs_in_sign(modulo, b);
+  return where(adjust, modulo + b, modulo);
+}
+
+// ---- Powers, distances and logarithms -----------------------------------------------------------
+
+// The dtype of `self` with a Python number of dtype `number`.
+DType with_number(DType self, DType number) {
+  if (base::is_complex(number)) {
+    return base::is_complex(self) ? self : base::promote_types(self, DType::kComplex64);
+  }
+  if (base::is_floating(number)) return base::is_integral(self) ? DType::kFloat32 : self;
+  return self == DType::kBool ? number : self;
+}
+
+std::optional<double> constant_of(const Promotable& number) {
+  if (!number.is_constant() || number.constant().is_complex()) return std::nullopt;
+  return number.constant().to<double>();
+}
+
+Value hypot(Value a, Value b) { return abs(complex(a, b)); }
+
+// max + log(1 + exp(min - max)), by base 2 where `is_base_2`.
+Value log_add_exp(Value a, Value b, bool is_base_2) {
+  const Value greatest = max(a, b);
+  const Value difference = -abs(a - b);
+  const double unit = is_base_2 ? std::numbers::ln2 : 1.0;
+  const Value sum = greatest + log_plus_one(exponential(difference * unit)) / unit;
+  // Equal infinities have no difference.
+  return where(equal(a, b) & equal(abs(a), kInfinity), a, sum);
+}
+
+Value log_add_exp_complex(Value a, Value b) {
+  const Value is_greater = greater_equal(real(a), real(b));
+  const Value greatest = where(is_greater, a, b);
+  const Value least = where(is_greater, b, a);
+  const Value sum = greatest + log_plus_one(exponential(least - greatest));
+  const Value are_equal = equal(real(a), real(b)) & ~is_finite(real(a));
+  const Value limit = where(less(real(a), 0), least, log(exponential(a) + exponential(b)));
+  return where(are_equal, limit, sum);
+}
+
+Value logaddexp(Value a, Value b) {
+  return base::is_complex(a.dtype()) ? log_add_exp_complex(a, b) : log_add_exp(a, b, false);
+}
+Value logaddexp2(Value a, Value b) {
+  if (!base::is_complex(a.dtype())) return log_add_exp(a, b, true);
+  return log_add_exp_complex(a * std::numbers::ln2, b * std::numbers::ln2) / std::numbers::ln2;
+}
+
+// x * log(y), 0 where x is 0 whatever y but NaN.
+Value x_times_log(Value x, Value y, Value (*logarithm)(Value)) {
+  const Value zero = hlo::full_like(x, 0);
+  const Value product = where(equal(x, 0), zero, x * logarithm(y));
+  return base::is_complex(x.dtype()) ? product : where(is_nan(y), y, product);
+}
+Value xlogy(Value x, Value y) { return x_times_log(x, y, hlo::log); }
+Value xlog1py(Value x, Value y) { return x_times_log(x, y, hlo::log_plus_one); }
+
+Value copysign(Value magnitude, Value sign) {
+  const Value positive = abs(magnitude);
+  return where(signbit(sign), -positive, positive);
+}
+
+Value ldexp(Value self, Value other) {
+  const DType dtype = float_result_type({other});
+  const Value exponent = convert(other, dtype);
+  return mul(self, power(hlo::full_like(exponent, 2.0), exponent));
+}
+
+Value heaviside(Value x, Value values) {
+  const Value step = convert(greater(x, 0), x.dtype());
+  return where(equal(x, 0), values, step);
+}
+
+// ---- Greatest and least -------------------------------------------------------------------------
+
+Value fmax(Value a, Value b) { return where(is_nan(a), b, where(is_nan(b), a, max(a, b))); }
+Value fmin(Value a, Value b) { return where(is_nan(a), b, where(is_nan(b), a, min(a, b))); }
+
+// Euclid's algorithm on all elements until the last one is through.
+Value gcd(Value a, Value b) {
+  if (a.num_elements() == 0) return a;
+  Dims all;
+  for (std::int64_t i = 0; i < a.rank(); ++i) all.push_back(i);
+  const hlo::Values ends = hlo::while_(
+      {a, b},
+      [&](std::span<const Value> v) { return reduce_or(not_equal(v[1], 0), all); },
+      [&](std::span<const Value> v) -> hlo::Values {
+        const Value is_done = equal(v[1], 0);
+        // A division by one, harmless, where there is nothing left to divide by.
+        const Value rest = remainder(v[0], where(is_done, 1, v[1]));
+        return {where(is_done, v[0], v[1]), where(is_done, 0, rest)};
+      });
+  return base::is_signed_integral(a.dtype()) ? abs(ends[0]) : ends[0];
+}
+
+Value lcm(Value a, Value b) {
+  const Value divisor = gcd(a, b);
+  const Value multiple = a / where(equal(divisor, 0), 1, divisor) * b;
+  return base::is_signed_integral(a.dtype()) ? abs(multiple) : multiple;
+}
+
+// ---- Bits ---------------------------------------------------------------------------------------
+
+Value shift_right(Value a, Value b) {
+  return base::is_signed_integral(a.dtype()) ? shift_right_arithmetic(a, b)
+                                             : shift_right_logical(a, b);
+}
+
+Value polar(Value magnitude, Value angle) {
+  const std::vector<Value> v = promote({magnitude, angle});
+  return complex(v[0] * cosine(v[1]), v[0] * sine(v[1]));
+}
+
+Value complex_of(Value real, Value imag) {
+  const auto is_fit = [](Value v) {
+    return v.dtype() == DType::kFloat16 || v.dtype() == DType::kFloat32 ||
+           v.dtype() == DType::kFloat64;
+  };
+  base::check(is_fit(real) && is_fit(imag),
+              "Expected both inputs to be Half, Float or Double tensors but got ",
+              scalar_type_name(real.dtype()), " and ", scalar_type_name(imag.dtype()));
+  base::check(real.dtype() == imag.dtype(), "Expected object of scalar type ",
+              scalar_type_name(real.dtype()), " but got scalar type ",
+              scalar_type_name(imag.dtype()), " for second argument");
+  return promoted<hlo::complex>(real, imag);
+}
+
+void register_arithmetic(Registry& m) {
+  m.impl({"add.Tensor", "add.Scalar"}, [](Value self, Value other, Factor alpha) {
+    return add(self, other, alpha);
+  });
+  m.impl({"sub.Tensor", "sub.Scalar"}, [](Value self, Value other, Factor alpha) {
+    return sub(self, other, alpha);
+  });
+  m.impl({"rsub.Tensor", "rsub.Scalar"}, [](Value self, Value other, Factor alpha) {
+    return sub(other, self, alpha);
+  });
+  m.impl({"_add_relu.Tensor", "_add_relu.Scalar"}, [](Value self, Value other, Factor alpha) {
+    return max(add(self, other, alpha), 0);
+  });
+  m.impl({"mul.Tensor", "mul.Scalar"}, mul);
+  m.impl({"div.Tensor", "div.Scalar"}, div);
+  m.impl({"div.Tensor_mode", "div.Scalar_mode"}, div_mode);
+  m.impl({"floor_divide", "floor_divide.Scalar"}, floor_divide);
+  m.impl({"fmod.Tensor", "fmod.Scalar"}, promoted<hlo::remainder>);
+  m.impl({"remainder.Tensor", "remainder.Scalar", "remainder.Scalar_Tensor"},
+         promoted<python_remainder>);
+  m.impl({"pow.Tensor_Tensor", "pow.Scalar"}, [](Value self, Value exponent) {
+    return pow(self, exponent);
+  });
+  m.impl("pow.Tensor_Scalar", [](Value self, Promotable exponent) { return pow(self, exponent); });
+  m.impl("maximum", maximum);
+  m.impl("minimum", minimum);
+  m.impl("fmax", promoted<fmax>);
+  m.impl("fmin", promoted<fmin>);
+  m.impl("gcd", promoted<gcd>);
+  m.impl("lcm", promoted<lcm>);
+}
+
+void register_floating(Registry& m) {
+  m.impl("atan2", floating_formula<hlo::atan2>);
+  m.impl("hypot", floating_formula<hypot>);
+  m.impl({"copysign.Tensor", "copysign.Scalar"}, floating<copysign>);
+  m.impl("nextafter", promoted<hlo::next_after>);
+  m.impl("ldexp.Tensor", ldexp);
+  m.impl("logaddexp", floating_formula<logaddexp>);
+  m.impl("logaddexp2", floating_formula<logaddexp2>);
+  m.impl({"xlogy.Tensor", "xlogy.Scalar_Self", "xlogy.Scalar_Other"}, floating_formula<xlogy>);
+  m.impl({"special_xlog1py", "special_xlog1py.self_scalar", "special_xlog1py.other_scalar"},
+         floating_formula<xlog1py>);
+  m.impl("heaviside", promoted<heaviside>);
+  m.impl("complex", complex_of);
+  m.impl("polar", polar);
+}
+
+void register_comparisons(Registry& m) {
+  m.impl({"eq.Tensor", "eq.Scalar"}, promoted<hlo::eq>);
+  m.impl({"ne.Tensor", "ne.Scalar"}, promoted<hlo::ne>);
+  m.impl({"lt.Tensor", "lt.Scalar"}, promoted<hlo::lt>);
+  m.impl({"le.Tensor", "le.Scalar"}, promoted<hlo::le>);
+  m.impl({"gt.Tensor", "gt.Scalar"}, promoted<hlo::gt>);
+  m.impl({"ge.Tensor", "ge.Scalar"}, promoted<hlo::ge>);
+  m.impl("logical_and", of_booleans<hlo::and_>);
+  m.impl("logical_or", of_booleans<hlo::or_>);
+  m.impl("logical_xor", of_booleans<hlo::xor_>);
+}
+
+void register_bits(Registry& m) {
+  m.impl({"bitwise_and.Tensor", "bitwise_and.Scalar", "bitwise_and.Scalar_Tensor"},
+         promoted<hlo::and_>);
+  m.impl({"bitwise_or.Tensor", "bitwise_or.Scalar", "bitwise_or.Scalar_Tensor"},
+         promoted<hlo::or_>);
+  m.impl({"bitwise_xor.Tensor", "bitwise_xor.Scalar", "bitwise_xor.Scalar_Tensor"},
+         promoted<hlo::xor_>);
+  m.impl({"bitwise_left_shift.Tensor", "bitwise_left_shift.Tensor_Scalar",
+          "bitwise_left_shift.Scalar_Tensor", "__lshift__.Tensor", "__lshift__.Scalar"},
+         promoted<hlo::shift_left>);
+  m.impl({"bitwise_right_shift.Tensor", "bitwise_right_shift.Tensor_Scalar",
+          "bitwise_right_shift.Scalar_Tensor", "__rshift__.Tensor", "__rshift__.Scalar"},
+         promoted<shift_right>);
+}
+
+}  // namespace
+
+Value add(Value self, Value other, const Factor& alpha) {
+  const DType dtype = result_type({self, other});
+  if (alpha.is_one) return arithmetic(hlo::add, self, other, dtype);
+  const std::vector<Value> v = promote_to({self, other}, accumulate_dtype(dtype));
+  return convert(v[0] + times(v[1], alpha), dtype);
+}
+
+Value sub(Value self, Value other, const Factor& alpha) {
+  const DType dtype = result_type({self, other});
+  if (alpha.is_one) return arithmetic(hlo::subtract, self, other, dtype);
+  const std::vector<Value> v = promote_to({self, other}, accumulate_dtype(dtype));
+  return convert(v[0] - times(v[1], alpha), dtype);
+}
+
+Value mul(Value self, Value other) {
+  return arithmetic(hlo::multiply, self, other, result_type({self, other}));
+}
+
+Value div(Value self, Value other) {
+  return arithmetic(hlo::divide, self, other, float_result_type({self, other}));
+}
+
+Value pow(Value self, Value exponent) { return promoted<hlo::power>(self, exponent); }
+
+Value pow(Value self, const Promotable& exponent) {
+  const DType dtype = with_number(self.dtype(), exponent.dtype());
+  return in_float32(
+      [&](Value x) {
+        const std::optional<double> p = constant_of(exponent);
+        if (p == 0) return hlo::full_like(x, 1);
+        if (p == 1) return x;
+        if (p == 2) return x * x;
+        if (p == 3) return x * x * x;
+        if (p == 0.5) return sqrt(x);
+        if (p == -0.5) return rsqrt(x);
+        if (p == -1) return 1.0 / x;
+        if (p == -2) return 1.0 / (x * x);
+        return power(x, broadcast_to(exponent.value(x.builder(), x.dtype()), x.dims()));
+      },
+      convert(self, dtype));
+}
+
+Value maximum(Value self, Value other) { return promoted<hlo::maximum>(self, other); }
+Value minimum(Value self, Value other) { return promoted<hlo::minimum>(self, other); }
+
+void register_pointwise_binary(Registry& m) {
+  register_arithmetic(m);
+  register_floating(m);
+  register_comparisons(m);
+  register_bits(m);
+}
+
+}  // namespace torch_xla::ops

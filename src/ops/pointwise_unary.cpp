@@ -1,0 +1,289 @@
+// Elementwise operators of one tensor: rounding, predicates, powers, exponentials, trigonometry, and
+// conversions. Activations are in activation.cpp, functions of mathematical physics in special.cpp.
+#include <array>
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <numbers>
+
+#include "ops/expression.h"
+#include "ops/pointwise.h"
+#include "ops/reduce.h"
+
+namespace torch_xla::ops {
+namespace {
+
+constexpr double kPi = std::numbers::pi;
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+using UnaryFunction = Value (*)(Value);
+
+// `F` of a floating or complex value; integers become float32.
+template <UnaryFunction F>
+Value floating(Value self) {
+  return F(convert(self, float_result_type({self})));
+}
+
+// The same where `F` is a formula of several roundings.
+template <UnaryFunction F>
+Value floating_formula(Value self) {
+  return in_float32(F, convert(self, float_result_type({self})));
+}
+
+// `F` of floats; integers are what it would give already.
+template <UnaryFunction F>
+Value rounding(Value self) {
+  return base::is_integral(self.dtype()) ? self : F(self);
+}
+
+Value everywhere(Value like, bool value) {
+  return hlo::full(like.builder(), {DType::kBool, like.dims()}, value);
+}
+
+// ---- Signs and predicates -----------------------------------------------------------------------
+
+Value abs_of(Value self) {
+  const bool is_unsigned = base::is_integral(self.dtype()) && !base::is_signed_integral(self.dtype());
+  return is_unsigned ? self : abs(self);
+}
+
+Value sign_of(Value self) {
+  if (self.dtype() == DType::kBool) return self;
+  if (base::kind_of(self.dtype()) == base::DTypeKind::kUnsigned) {
+    return convert(not_equal(self, 0), self.dtype());
+  }
+  if (!base::is_floating(self.dtype())) return sign(self);
+  return where(is_nan(self), 0, sign(self));
+}
+
+Value logical_not(Value self) { return ~convert(self, DType::kBool); }
+
+Value is_infinite(Value self) {
+  if (base::is_integral(self.dtype())) return everywhere(self, false);
+  if (base::is_complex(self.dtype())) {
+    return equal(abs(real(self)), kInfinity) | equal(abs(imag(self)), kInfinity);
+  }
+  return equal(abs(self), kInfinity);
+}
+
+template <int Sign>
+Value is_infinity(Value self) {
+  if (base::is_integral(self.dtype())) return everywhere(self, false);
+  return equal(self, Sign * kInfinity);
+}
+
+Value angle(Value self) {
+  if (base::is_complex(self.dtype())) return atan2(imag(self), real(self));
+  const Value x = convert(self, float_result_type({self}));
+  return where(is_nan(x), x, where(less(x, 0), kPi, hlo::full_like(x, 0)));
+}
+
+Value conj_of(Value self) { return base::is_complex(self.dtype()) ? conj(self) : self; }
+
+// ---- Rounding -----------------------------------------------------------------------------------
+
+Value frac(Value self) { return self - trunc(self); }
+
+Value round_decimals(Value self, std::int64_t decimals) {
+  if (decimals == 0) return rounding<hlo::round_nearest_even>(self);
+  check_implemented(base::is_floating(self.dtype()), "round_cpu", self.dtype());
+  const double scale = std::pow(10.0, std::abs(static_cast<double>(decimals)));
+  return in_float32(
+      [&](Value x) {
+        return decimals > 0 ? round_nearest_even(x * scale) / scale
+                            : round_nearest_even(x / scale) * scale;
+      },
+      self);
+}
+
+// The bits of an IEEE type that `frexp` takes apart.
+struct FloatLayout {
+  DType bits;
+  int mantissa_bits;
+  std::int64_t exponent_mask;
+  int bias;
+};
+
+// The mantissa in [0.5, 1) and the exponent; zeros, infinities and NaNs are their own mantissa.
+std::tuple<Value, Value> frexp(Value self) {
+  const DType dtype = self.dtype();
+  check_implemented(base::is_floating(dtype), "frexp", dtype);
+  // The subnormal numbers of the narrow types are normal in float32.
+  const Value x = convert(self, accumulate_dtype(dtype));
+  const FloatLayout layout = x.dtype() == DType::kFloat64
+                                 ? FloatLayout{DType::kInt64, 52, 0x7FF, 1023}
+                                 : FloatLayout{DType::kInt32, 23, 0xFF, 127};
+  const double least_normal = std::ldexp(1.0, 1 - layout.bias);
+  const int lift = layout.mantissa_bits + 1;
+  const Value is_subnormal = less(abs(x), least_normal);
+  const Value lifted = where(is_subnormal, x * std::ldexp(1.0, lift), x);
+  const Value bits = bitcast_convert(lifted, layout.bits);
+  const auto mask = hlo::full_like(bits, layout.exponent_mask << layout.mantissa_bits);
+  const Value biased =
+      shift_right_logical(bits & mask, hlo::full_like(bits, layout.mantissa_bits));
+  const Value exponent =
+      biased - where(is_subnormal, layout.bias - 1 + lift,
+                     hlo::full_like(biased, layout.bias - 1));
+  const auto half = static_cast<std::int64_t>(layout.bias - 1) << layout.mantissa_bits;
+  const Value mantissa =
+      bitcast_convert((bits & ~mask) | hlo::full_like(bits, half), x.dtype());
+  const Value is_plain = is_finite(x) & not_equal(x, 0);
+  return {convert(where(is_plain, mantissa, x), dtype),
+          convert(where(is_plain, exponent, 0), DType::kInt32)};
+}
+
+// ---- Powers, exponentials and logarithms --------------------------------------------------------
+
+Value reciprocal(Value x) { return 1.0 / x; }
+Value exp2(Value x) {
+  if (base::is_complex(x.dtype())) return exponential(x * std::numbers::ln2);
+  return power(hlo::full_like(x, 2.0), x);
+}
+Value log2(Value x) { return log(x) / std::numbers::ln2; }
+Value log10(Value x) { return log(x) / std::numbers::ln10; }
+Value deg2rad(Value x) { return x * (kPi / 180); }
+Value rad2deg(Value x) { return x * (180 / kPi); }
+
+Value sinc(Value x) {
+  const Value angle = x * kPi;
+  return where(equal(x, 0), 1, sine(angle) / angle);
+}
+
+// log(x / (1 - x)), with x kept `eps` away from 0 and 1 where that is given.
+Value logit(Value self, std::optional<double> eps) {
+  return in_float32(
+      [&](Value x) {
+        if (eps.has_value() && *eps >= 0) x = min(max(x, *eps), 1 - *eps);
+        return log(x / (1.0 - x));
+      },
+      convert(self, float_result_type({self})));
+}
+
+Value nan_to_num_real(Value x, std::optional<double> nan, std::optional<double> posinf,
+                      std::optional<double> neginf) {
+  const bool is_double = x.dtype() == DType::kFloat64;
+  const auto greatest = [&]() -> double {
+    switch (x.dtype()) {
+      case DType::kFloat16: return 65504;
+      case DType::kBFloat16: return std::ldexp(255.0, 120);
+      case DType::kFloat8E5M2: return 57344;
+      case DType::kFloat8E4M3FN: return 448;
+      default: break;
+    }
+    return is_double ? std::numeric_limits<double>::max()
+                     : static_cast<double>(std::numeric_limits<float>::max());
+  }();
+  const Value lower = where(equal(x, -kInfinity), neginf.value_or(-greatest), x);
+  const Value finite = where(equal(x, kInfinity), posinf.value_or(greatest), lower);
+  return where(is_nan(x), nan.value_or(0), finite);
+}
+
+Value nan_to_num(Value self, std::optional<double> nan, std::optional<double> posinf,
+                 std::optional<double> neginf) {
+  if (base::is_integral(self.dtype())) return self;
+  if (!base::is_complex(self.dtype())) return nan_to_num_real(self, nan, posinf, neginf);
+  return complex(nan_to_num_real(real(self), nan, posinf, neginf),
+                 nan_to_num_real(imag(self), nan, posinf, neginf));
+}
+
+// ---- Copies -------------------------------------------------------------------------------------
+
+Value clone(Value self) { return self; }
+Value zero(Value self) { return hlo::full_like(self, 0); }
+
+Value fill(Value self, Value value) {
+  base::check(value.rank() == 0, "fill_ only supports 0-dimension value tensor but got tensor with ",
+              value.rank(), " dimensions.");
+  return copy(self, value);
+}
+
+constexpr UnaryOperator kUnaryOperators[] = {
+    {"abs", abs_of},
+    {"acos", floating_formula<hlo::acos>},
+    {"acosh", floating_formula<hlo::acosh>},
+    {"angle", angle},
+    {"asin", floating_formula<hlo::asin>},
+    {"asinh", floating_formula<hlo::asinh>},
+    {"atan", floating_formula<hlo::atan>},
+    {"atanh", floating_formula<hlo::atanh>},
+    {"bitwise_not", hlo::not_},
+    {"ceil", rounding<hlo::ceil>},
+    {"clone", clone},
+    {"conj_physical", conj_of},
+    {"_conj_physical", conj_of},
+    {"cos", floating<hlo::cosine>},
+    {"cosh", floating_formula<hlo::cosh>},
+    {"deg2rad", floating_formula<deg2rad>},
+    {"erf", floating_formula<hlo::erf>},
+    {"erfc", floating_formula<hlo::erfc>},
+    {"erfinv", floating_formula<hlo::erf_inv>},
+    {"exp", floating<hlo::exponential>},
+    {"exp2", floating_formula<exp2>},
+    {"expm1", floating<hlo::exponential_minus_one>},
+    {"floor", rounding<hlo::floor>},
+    {"frac", frac},
+    {"isinf", is_infinite},
+    {"isnan", is_nan},
+    {"isneginf", is_infinity<-1>},
+    {"isposinf", is_infinity<1>},
+    {"lift", clone},
+    {"lift_fresh_copy", clone},
+    {"log", floating<hlo::log>},
+    {"log10", floating_formula<log10>},
+    {"log1p", floating<hlo::log_plus_one>},
+    {"log2", floating_formula<log2>},
+    {"logical_not", logical_not},
+    {"neg", hlo::negate},
+    {"rad2deg", floating_formula<rad2deg>},
+    {"reciprocal", floating<reciprocal>},
+    {"round", rounding<hlo::round_nearest_even>},
+    {"rsqrt", floating<hlo::rsqrt>},
+    {"sgn", sign_of},
+    {"sigmoid", floating<hlo::logistic>},
+    {"sign", sign_of},
+    {"signbit", signbit},
+    {"sin", floating<hlo::sine>},
+    {"sinc", floating_formula<sinc>},
+    {"sinh", floating_formula<hlo::sinh>},
+    {"sqrt", floating<hlo::sqrt>},
+    {"tan", floating<hlo::tan>},
+    {"tanh", floating<hlo::tanh>},
+    {"trunc", rounding<trunc>},
+    {"zero", zero},
+};
+
+}  // namespace
+
+std::span<const UnaryOperator> unary_operators() { return kUnaryOperators; }
+
+Value signbit(Value value) {
+  const DType dtype = value.dtype();
+  if (base::is_integral(dtype)) {
+    return base::is_signed_integral(dtype) ? less(value, 0) : everywhere(value, false);
+  }
+  constexpr std::array kIntegers = {DType::kInt8, DType::kInt16, DType::kInt32, DType::kInt64};
+  const auto log2_size = static_cast<std::size_t>(std::countr_zero(
+      static_cast<unsigned>(base::size_bytes(dtype))));
+  return less(bitcast_convert(value, kIntegers[log2_size]), 0);
+}
+
+Value trunc(Value value) { return where(less(value, 0), ceil(value), floor(value)); }
+
+Value copy(Value self, Value source) {
+  return broadcast_to(convert(source, self.dtype()), self.dims());
+}
+
+void register_pointwise_unary(Registry& m) {
+  for (const UnaryOperator& op : kUnaryOperators) m.impl(std::string(op.name), op.emit);
+  m.impl("logit", logit);
+  m.impl("nan_to_num", nan_to_num);
+  m.impl("round.decimals", round_decimals);
+  m.impl("frexp.Tensor", frexp);
+  m.impl({"fill.Scalar", "fill.Tensor"}, fill);
+  m.impl("copy", copy);
+  m.impl("_to_copy", [](Value self, std::optional<DType> dtype) {
+    return convert(self, dtype.value_or(self.dtype()));
+  });
+}
+
+}  // namespace torch_xla::ops
