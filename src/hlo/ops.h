@@ -140,7 +140,7 @@ Value asinh(Value operand);
 Value atan(Value operand);
 Value atanh(Value operand);
 Value bessel_i1e(Value operand);
-Value conj(Value operand);
+Value conj(Value operand);  // of a real type: the operand
 Value cosh(Value operand);
 Value digamma(Value operand);
 Value erf(Value operand);

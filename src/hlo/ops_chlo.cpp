@@ -29,7 +29,11 @@ Value asinh(Value operand) { return unary("chlo.asinh", operand, kFloatsOrComple
 Value atan(Value operand) { return unary("chlo.atan", operand, kFloatsOrComplexes); }
 Value atanh(Value operand) { return unary("chlo.atanh", operand, kFloatsOrComplexes); }
 Value bessel_i1e(Value operand) { return unary("chlo.bessel_i1e", operand, kFloats); }
-Value conj(Value operand) { return unary("chlo.conj", operand, kFloatsOrComplexes); }
+Value conj(Value operand) {
+  require_value("chlo.conj", operand);
+  if (!base::is_complex(operand.dtype())) return unchanged(operand);
+  return unary("chlo.conj", operand, kComplexes);
+}
 Value cosh(Value operand) { return unary("chlo.cosh", operand, kFloatsOrComplexes); }
 Value digamma(Value operand) { return unary("chlo.digamma", operand, kFloats); }
 Value erf(Value operand) { return unary("chlo.erf", operand, kFloats); }
