@@ -52,4 +52,8 @@ Value unfold_write(Value parent, Value update, std::int64_t dim, std::int64_t si
 Value as_strided_write(Value parent, Value update, const Dims& root_strides, const Dims& sizes,
                        const Dims& strides, const Promotable& storage_offset);
 
+// Zeros of the given sizes with every window of `grad` added where unfold_view took it from.
+Value unfold_gradient(Value grad, const Dims& sizes, std::int64_t dim, std::int64_t size,
+                      std::int64_t step);
+
 }  // namespace torch_xla::ops

@@ -157,12 +157,12 @@ Value gather_elements(Value flat, Value indices) {
   return hlo::gather(flat, indices, numbers, {1});
 }
 
-Value scatter_elements(Value flat, Value indices, Value update) {
+Value scatter_elements(Value flat, Value indices, Value update, const hlo::BinaryRegion& combine) {
   hlo::ScatterDimensionNumbers numbers;
   numbers.inserted_window_dims = {0};
   numbers.scatter_dims_to_operand_dims = {0};
   numbers.index_vector_dim = indices.rank();
-  return hlo::scatter(flat, indices, update, numbers, [](Value, Value b) { return b; });
+  return hlo::scatter(flat, indices, update, numbers, combine);
 }
 
 }  // namespace
@@ -206,7 +206,9 @@ Value as_strided_write(Value parent, Value update, const Dims& root_strides, con
   }
   const Value start = storage_offset.value(builder, DType::kInt64);
   const Value indices = storage_indices(builder, sizes, strides, start);
-  return from_storage(scatter_elements(storage, indices, update), parent.dims(), root_strides);
+  const Value written =
+      scatter_elements(storage, indices, update, [](Value, Value new_value) { return new_value; });
+  return from_storage(written, parent.dims(), root_strides);
 }
 
 namespace {
@@ -292,6 +294,51 @@ Value unfold_write(Value parent, Value update, std::int64_t dim, std::int64_t si
   const Windows windows(parent.dims(), dim, size, step);
   return as_strided_write(parent, update, windows.root_strides, windows.sizes, windows.strides,
                           Promotable(Scalar(0)));
+}
+
+namespace {
+
+// Windows that do not meet, put in a row along `dim`.
+Value join_windows(Value grad, const Dims& sizes, std::int64_t dim, std::int64_t step) {
+  hlo::Builder& builder = grad.builder();
+  const Value zero = scalar(builder, grad.dtype(), 0);
+  const std::int64_t last = grad.rank() - 1;
+  const Dims none(at(grad.rank()), 0);
+  const Value spread = hlo::pad(grad, zero, none, with_dim(none, last, step - grad.dim(last)));
+  const std::int64_t covered = grad.dim(dim) * step;
+  const Value row = hlo::reshape(move_dim(spread, last, dim + 1), with_dim(sizes, dim, covered));
+  const Dims none_left(sizes.size(), 0);
+  return hlo::pad(row, zero, none_left, with_dim(none_left, dim, sizes[at(dim)] - covered));
+}
+
+}  // namespace
+
+Value unfold_gradient(Value grad, const Dims& sizes, std::int64_t dim, std::int64_t size,
+                      std::int64_t step) {
+  hlo::Builder& builder = grad.builder();
+  const Value zero = scalar(builder, grad.dtype(), 0);
+  if (grad.num_elements() == 0) return hlo::broadcast_in_dim(zero, sizes, {});
+  if (sizes.empty()) return hlo::reshape(grad, {});
+  if (step >= size) return join_windows(grad, sizes, dim, step);
+  const std::int64_t last = grad.rank() - 1;
+  const std::int64_t count = grad.dim(dim);
+  const Dims none(sizes.size(), 0);
+  if (size <= kMaxSlices) {
+    Value sum;
+    for (std::int64_t k = 0; k < size; ++k) {
+      const std::int64_t high = sizes[at(dim)] - k - ((count - 1) * step + 1);
+      const Value part =
+          hlo::pad(remove_dim(slice_dim(grad, last, k, k + 1), last), zero, with_dim(none, dim, k),
+                   with_dim(none, dim, high), with_dim(none, dim, step - 1));
+      sum = sum ? hlo::add(sum, part) : part;
+    }
+    return sum;
+  }
+  const Windows windows(sizes, dim, size, step);
+  const Value flat = hlo::broadcast_in_dim(zero, {base::num_elements(sizes)}, {});
+  const Value indices =
+      storage_indices(builder, windows.sizes, windows.strides, scalar(builder, DType::kInt64, 0));
+  return from_storage(scatter_elements(flat, indices, grad, hlo::add), sizes, windows.root_strides);
 }
 
 }  // namespace torch_xla::ops

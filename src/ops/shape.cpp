@@ -1,0 +1,287 @@
+// Operators that rearrange elements: cat, repeat, flip, roll, triangles, shuffles. Copies of views
+// and what gradients of views need are in view_copies.cpp, padding and patches in padding.cpp.
+#include <algorithm>
+#include <numeric>
+
+#include "base/error.h"
+#include "ops/reduce.h"
+#include "ops/views.h"
+
+namespace torch_xla::ops {
+namespace {
+
+using base::check;
+
+std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+Value join(const hlo::Values& values, std::int64_t dim) {
+  return values.size() == 1 ? values[0] : hlo::concatenate(values, dim);
+}
+
+// PyTorch lets tensors of size [0] stand beside tensors of any rank.
+bool is_skipped_by_cat(const Value& value) { return value.rank() == 1 && value.dim(0) == 0; }
+
+Value cat(const std::vector<Value>& tensors, std::int64_t dim) {
+  check(!tensors.empty(), "torch.cat(): expected a non-empty list of Tensors");
+  const DType dtype = result_type(tensors);
+  hlo::Values parts;
+  for (const Value& t : tensors) {
+    if (!is_skipped_by_cat(t)) parts.push_back(convert(t, dtype));
+  }
+  if (parts.empty()) return convert(tensors[0], dtype);
+  return join(parts, wrap_dim(dim, parts[0].rank()));
+}
+
+Value stack(const std::vector<Value>& tensors, std::int64_t dim) {
+  check(!tensors.empty(), "stack expects a non-empty TensorList");
+  const std::int64_t place = wrap_dim(dim, tensors[0].rank() + 1);
+  const DType dtype = result_type(tensors);
+  hlo::Values parts;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    check(tensors[i].dims() == tensors[0].dims(),
+          "stack expects each tensor to be equal size, but got ",
+          base::to_string(tensors[0].dims()), " at entry 0 and ",
+          base::to_string(tensors[i].dims()), " at entry ", i);
+    parts.push_back(insert_dim(convert(tensors[i], dtype), place));
+  }
+  return join(parts, place);
+}
+
+Value repeat(Value self, const Dims& repeats) {
+  const auto rank = static_cast<std::int64_t>(repeats.size());
+  check(rank >= self.rank(),
+        "Number of dimensions of repeat dims can not be smaller than number of dimensions of "
+        "tensor");
+  // Each dimension becomes two, the repeats before the elements.
+  Dims pairs;
+  Dims places;
+  Dims merged;
+  for (std::int64_t i = 0; i < rank; ++i) {
+    const std::int64_t own = i - (rank - self.rank());
+    const std::int64_t size = own < 0 ? 1 : self.dim(own);
+    if (repeats[at(i)] != 1) pairs.push_back(repeats[at(i)]);
+    if (own >= 0) {
+      places.push_back(static_cast<std::int64_t>(pairs.size()));
+      pairs.push_back(size);
+    }
+    merged.push_back(repeats[at(i)] * size);
+  }
+  return hlo::reshape(hlo::broadcast_in_dim(self, pairs, places), merged);
+}
+
+Value flip(Value self, const Dims& dims) {
+  if (dims.empty()) return self;
+  const Dims wrapped = wrap_dims(dims, self.rank());
+  return wrapped.empty() ? self : hlo::reverse(self, wrapped);
+}
+
+Value roll_dim(Value self, std::int64_t shift, std::int64_t dim) {
+  const std::int64_t size = self.dim(dim);
+  if (size == 0) return self;
+  const std::int64_t start = ((size - shift % size) % size + size) % size;
+  if (start == 0) return self;
+  return hlo::concatenate({slice_dim(self, dim, start, size), slice_dim(self, dim, 0, start)}, dim);
+}
+
+Value roll(Value self, const Dims& shifts, const Dims& dims) {
+  check(!shifts.empty(), "`shifts` required");
+  if (dims.empty() && shifts.size() == 1) {
+    const Value flat = hlo::reshape(self, {self.num_elements()});
+    return hlo::reshape(roll_dim(flat, shifts[0], 0), self.dims());
+  }
+  check(shifts.size() == dims.size(), "shifts and dimensions must align. shifts: ", shifts.size(),
+        ", dims:", dims.size());
+  for (std::size_t i = 0; i < dims.size(); ++i) {
+    const std::int64_t dim = wrap_dim(dims[i], self.rank());
+    if (self.rank() > 0) self = roll_dim(self, shifts[i], dim);
+  }
+  return self;
+}
+
+Value rotate_quarters(Value self, std::int64_t k, const Dims& dims) {
+  const Dims plane = wrap_dims(dims, self.rank());
+  check(dims.size() == 2, "expected total rotation dims == 2, but got dims = ", dims.size());
+  const std::int64_t quarters = (k % 4 + 4) % 4;
+  Dims swapped(at(self.rank()));
+  std::iota(swapped.begin(), swapped.end(), 0);
+  std::swap(swapped[at(plane[0])], swapped[at(plane[1])]);
+  switch (quarters) {
+    case 1:
+      return permute(hlo::reverse(self, {plane[1]}), swapped);
+    case 2:
+      return hlo::reverse(self, plane);
+    case 3:
+      return permute(hlo::reverse(self, {plane[0]}), swapped);
+    default:
+      return self;
+  }
+}
+
+// Where column - row compares with `diagonal`, over the last two dimensions.
+Value triangle_mask(Value self, std::int64_t diagonal, hlo::ComparisonDirection direction) {
+  hlo::Builder& builder = self.builder();
+  const std::int64_t rank = self.rank();
+  const Shape shape{DType::kInt64, {self.dim(rank - 2), self.dim(rank - 1)}};
+  const Value rows = hlo::iota(builder, shape, 0);
+  const Value columns = hlo::iota(builder, shape, 1);
+  const Value limit = hlo::add(rows, hlo::full(builder, shape, diagonal));
+  return broadcast_to(hlo::compare(columns, limit, direction), self.dims());
+}
+
+Value triangle(Value self, std::int64_t diagonal, hlo::ComparisonDirection direction) {
+  check(self.rank() >= 2, "input tensor must have at least 2 dimensions");
+  return hlo::select(triangle_mask(self, diagonal, direction), self, full_like(self, 0));
+}
+
+Value diag_embed(Value self, std::int64_t offset, std::int64_t dim1, std::int64_t dim2) {
+  const std::int64_t rank = self.rank() + 1;
+  const std::int64_t row_dim = wrap_dim(dim1, rank);
+  const std::int64_t column_dim = wrap_dim(dim2, rank);
+  check(row_dim != column_dim, "diagonal dimensions cannot be identical ", dim1, ", ", dim2);
+  // One value per row, repeated along the row, kept where the row crosses the diagonal.
+  const std::int64_t last = self.rank() - 1;
+  const Dims zeros(at(self.rank()), 0);
+  const Value values = hlo::pad(self, scalar(self.builder(), self.dtype(), 0),
+                                with_dim(zeros, last, std::max<std::int64_t>(-offset, 0)),
+                                with_dim(zeros, last, std::max<std::int64_t>(offset, 0)));
+  Dims dims = values.dims();
+  dims.push_back(values.dim(last));
+  Dims places(at(values.rank()));
+  std::iota(places.begin(), places.end(), 0);
+  const Value rows = hlo::broadcast_in_dim(values, dims, places);
+  const Value matrix = hlo::select(triangle_mask(rows, offset, hlo::ComparisonDirection::kEq), rows,
+                                   full_like(rows, 0));
+  Dims permutation;
+  for (std::int64_t i = 0, batch = 0; i < rank; ++i) {
+    permutation.push_back(i == row_dim ? rank - 2 : (i == column_dim ? rank - 1 : batch++));
+  }
+  return permute(matrix, permutation);
+}
+
+Value trace(Value self) {
+  check(self.rank() == 2, "trace: expected a matrix, but got ", self.rank(), "-d tensor");
+  const DType dtype = base::is_integral(self.dtype()) ? DType::kInt64 : self.dtype();
+  const Value diagonal = convert(diagonal_view(self, 0, 0, 1), accumulate_dtype(dtype));
+  return convert(reduce_sum(diagonal, {0}), dtype);
+}
+
+Value block_diag(const std::vector<Value>& tensors, hlo::Builder& builder) {
+  hlo::Values blocks;
+  std::int64_t columns = 0;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const Value& t = tensors[i];
+    check(t.rank() <= 2, "torch.block_diag: Input tensors must have 2 or fewer dimensions. Input ",
+          i, " has ", t.rank(), " dimensions");
+    Dims matrix(at(2 - t.rank()), 1);
+    matrix.insert(matrix.end(), t.dims().begin(), t.dims().end());
+    blocks.push_back(hlo::reshape(t, matrix));
+    columns += matrix[1];
+  }
+  if (blocks.empty()) return hlo::full(builder, Shape{DType::kFloat32, {1, 0}}, 0.0);
+  const DType dtype = result_type(tensors);
+  const Value zero = scalar(builder, dtype, 0);
+  std::int64_t column = 0;
+  for (Value& block : blocks) {
+    const std::int64_t width = block.dim(1);
+    block = hlo::pad(convert(block, dtype), zero, {0, column}, {0, columns - column - width});
+    column += width;
+  }
+  return join(blocks, 0);
+}
+
+Value pixel_shuffle(Value self, std::int64_t factor) {
+  const std::int64_t rank = self.rank();
+  check(rank >= 3, "pixel_shuffle expects input to have at least 3 dimensions, but got input with ",
+        rank, " dimension(s)");
+  check(factor > 0, "pixel_shuffle expects a positive upscale_factor, but got ", factor);
+  const std::int64_t channels = self.dim(rank - 3);
+  const std::int64_t area = factor * factor;
+  check(channels % area == 0,
+        "pixel_shuffle expects its input's 'channel' dimension to be divisible by the square of "
+        "upscale_factor, but input.size(-3)=",
+        channels, " is not divisible by ", area);
+  const std::int64_t height = self.dim(rank - 2);
+  const std::int64_t width = self.dim(rank - 1);
+  const std::int64_t batch = std::accumulate(self.dims().begin(), self.dims().end() - 3,
+                                             std::int64_t{1}, std::multiplies<>());
+  const Value split = hlo::reshape(self, {batch, channels / area, factor, factor, height, width});
+  Dims dims(self.dims().begin(), self.dims().end() - 3);
+  dims.insert(dims.end(), {channels / area, height * factor, width * factor});
+  return hlo::reshape(permute(split, {0, 1, 4, 2, 5, 3}), dims);
+}
+
+Value pixel_unshuffle(Value self, std::int64_t factor) {
+  const std::int64_t rank = self.rank();
+  check(rank >= 3,
+        "pixel_unshuffle expects input to have at least 3 dimensions, but got input with ", rank,
+        " dimension(s)");
+  check(factor > 0, "pixel_unshuffle expects a positive downscale_factor, but got ", factor);
+  const std::int64_t channels = self.dim(rank - 3);
+  const std::int64_t height = self.dim(rank - 2);
+  const std::int64_t width = self.dim(rank - 1);
+  check(height % factor == 0,
+        "pixel_unshuffle expects height to be divisible by downscale_factor, but input.size(-2)=",
+        height, " is not divisible by ", factor);
+  check(width % factor == 0,
+        "pixel_unshuffle expects width to be divisible by downscale_factor, but input.size(-1)=",
+        width, " is not divisible by ", factor);
+  const std::int64_t batch = std::accumulate(self.dims().begin(), self.dims().end() - 3,
+                                             std::int64_t{1}, std::multiplies<>());
+  const Value split =
+      hlo::reshape(self, {batch, channels, height / factor, factor, width / factor, factor});
+  Dims dims(self.dims().begin(), self.dims().end() - 3);
+  dims.insert(dims.end(), {channels * factor * factor, height / factor, width / factor});
+  return hlo::reshape(permute(split, {0, 1, 3, 5, 2, 4}), dims);
+}
+
+Value channel_shuffle(Value self, std::int64_t groups) {
+  check(self.rank() > 2, "channel_shuffle expects input with > 2 dims, but got input with sizes ",
+        base::to_string(self.dims()));
+  check(groups > 0,
+        "Number of groups to divide channels in must be positive. Value of groups:", groups);
+  const std::int64_t channels = self.dim(1);
+  check(channels % groups == 0, "Number of channels must be divisible by groups. Got ", channels,
+        " channels and ", groups, " groups.");
+  const std::int64_t batch = self.dim(0);
+  const std::int64_t inner = std::accumulate(self.dims().begin() + 2, self.dims().end(),
+                                             std::int64_t{1}, std::multiplies<>());
+  const Value split = hlo::reshape(self, {batch, groups, channels / groups, inner});
+  return hlo::reshape(permute(split, {0, 2, 1, 3}), self.dims());
+}
+
+}  // namespace
+
+void register_shape(Registry& m) {
+  m.impl({"cat", "_cat"},
+         [](std::vector<Value> tensors, std::int64_t dim) { return cat(tensors, dim); });
+  m.impl({"stack", "_stack"},
+         [](std::vector<Value> tensors, std::int64_t dim) { return stack(tensors, dim); });
+  m.impl("block_diag", [](Context& context, std::vector<Value> tensors) {
+    return block_diag(tensors, context.builder);
+  });
+  m.impl("repeat", [](Value self, Dims repeats) { return repeat(self, repeats); });
+  m.impl("flip", [](Value self, Dims dims) { return flip(self, dims); });
+  m.impl("roll", [](Value self, Dims shifts, Dims dims) { return roll(self, shifts, dims); });
+  m.impl("rot90",
+         [](Value self, std::int64_t k, Dims dims) { return rotate_quarters(self, k, dims); });
+  m.impl("tril", [](Value self, std::int64_t diagonal) {
+    return triangle(self, diagonal, hlo::ComparisonDirection::kLe);
+  });
+  m.impl("triu", [](Value self, std::int64_t diagonal) {
+    return triangle(self, diagonal, hlo::ComparisonDirection::kGe);
+  });
+  m.impl("diag_embed", [](Value self, std::int64_t offset, std::int64_t dim1, std::int64_t dim2) {
+    return diag_embed(self, offset, dim1, dim2);
+  });
+  m.impl("trace", [](Value self) { return trace(self); });
+  m.impl("pixel_shuffle", [](Value self, std::int64_t upscale_factor) {
+    return pixel_shuffle(self, upscale_factor);
+  });
+  m.impl("pixel_unshuffle", [](Value self, std::int64_t downscale_factor) {
+    return pixel_unshuffle(self, downscale_factor);
+  });
+  m.impl({"channel_shuffle", "native_channel_shuffle"},
+         [](Value self, std::int64_t groups) { return channel_shuffle(self, groups); });
+}
+
+}  // namespace torch_xla::ops
