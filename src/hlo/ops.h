@@ -171,22 +171,22 @@ Value pad(Value operand, Value padding_value, const Dims& edge_padding_low,
           const Dims& edge_padding_high, const Dims& interior_padding = {});
 
 struct GatherDimensionNumbers {
-  Dims offset_dims;
-  Dims collapsed_slice_dims;
-  Dims operand_batching_dims;
-  Dims start_indices_batching_dims;
-  Dims start_index_map;
+  Dims offset_dims = {};
+  Dims collapsed_slice_dims = {};
+  Dims operand_batching_dims = {};
+  Dims start_indices_batching_dims = {};
+  Dims start_index_map = {};
   std::int64_t index_vector_dim = 0;
 };
 Value gather(Value operand, Value start_indices, const GatherDimensionNumbers& dimension_numbers,
              const Dims& slice_sizes, bool indices_are_sorted = false);
 
 struct ScatterDimensionNumbers {
-  Dims update_window_dims;
-  Dims inserted_window_dims;
-  Dims input_batching_dims;
-  Dims scatter_indices_batching_dims;
-  Dims scatter_dims_to_operand_dims;
+  Dims update_window_dims = {};
+  Dims inserted_window_dims = {};
+  Dims input_batching_dims = {};
+  Dims scatter_indices_batching_dims = {};
+  Dims scatter_dims_to_operand_dims = {};
   std::int64_t index_vector_dim = 0;
 };
 // Combines the element that is there with an update: hlo::add fits.
@@ -212,11 +212,11 @@ using Padding = std::vector<std::pair<std::int64_t, std::int64_t>>;
 
 // Members other than `dimensions` may be empty: ones, and no padding.
 struct Window {
-  Dims dimensions;
-  Dims strides;
-  Dims base_dilations;
-  Dims window_dilations;
-  Padding padding;
+  Dims dimensions = {};
+  Dims strides = {};
+  Dims base_dilations = {};
+  Dims window_dilations = {};
+  Padding padding = {};
 };
 Value reduce_window(Value input, Value init_value, const Window& window, const BinaryRegion& body);
 Values reduce_window(const Values& inputs, const Values& init_values, const Window& window,
@@ -253,10 +253,10 @@ BatchNormGradient batch_norm_grad(Value operand, Value scale, Value mean, Value 
 enum class Precision : std::uint8_t { kDefault, kHigh, kHighest };
 
 struct DotDimensionNumbers {
-  Dims lhs_batching_dimensions;
-  Dims rhs_batching_dimensions;
-  Dims lhs_contracting_dimensions;
-  Dims rhs_contracting_dimensions;
+  Dims lhs_batching_dimensions = {};
+  Dims rhs_batching_dimensions = {};
+  Dims lhs_contracting_dimensions = {};
+  Dims rhs_contracting_dimensions = {};
 };
 // The result has the batch, then lhs's, then rhs's remaining dimensions. `result_dtype` (for wider
 // accumulation) is the operands' when not given.
@@ -267,24 +267,24 @@ Value dot_general(Value lhs, Value rhs, const DotDimensionNumbers& dimension_num
 struct ConvolutionDimensionNumbers {
   std::int64_t input_batch_dimension = 0;
   std::int64_t input_feature_dimension = 1;
-  Dims input_spatial_dimensions;
+  Dims input_spatial_dimensions = {};
   std::int64_t kernel_output_feature_dimension = 0;
   std::int64_t kernel_input_feature_dimension = 1;
-  Dims kernel_spatial_dimensions;
+  Dims kernel_spatial_dimensions = {};
   std::int64_t output_batch_dimension = 0;
   std::int64_t output_feature_dimension = 1;
-  Dims output_spatial_dimensions;
+  Dims output_spatial_dimensions = {};
 
   // PyTorch's layout: batch, feature, space; kernels output feature, input feature, space.
   static ConvolutionDimensionNumbers channels_first(std::int64_t num_spatial_dimensions);
 };
 // Empty members mean ones, no padding, no reversal.
 struct ConvolutionWindow {
-  Dims strides;
-  Padding padding;
-  Dims lhs_dilation;
-  Dims rhs_dilation;
-  std::vector<bool> reversal;
+  Dims strides = {};
+  Padding padding = {};
+  Dims lhs_dilation = {};
+  Dims rhs_dilation = {};
+  std::vector<bool> reversal = {};
 };
 Value convolution(Value lhs, Value rhs, const ConvolutionWindow& window,
                   const ConvolutionDimensionNumbers& dimension_numbers,
@@ -327,16 +327,16 @@ struct OutputOperandAlias {
   std::int64_t operand_index = 0;
 };
 struct CustomCall {
-  std::string call_target_name;
-  std::vector<Type> results;
-  Attributes backend_config;        // for api_version 4 (FFI)
-  std::string backend_config_text;  // for the versions before
+  std::string call_target_name = {};
+  std::vector<Type> results = {};
+  Attributes backend_config = {};        // for api_version 4 (FFI)
+  std::string backend_config_text = {};  // for the versions before
   int api_version = 4;
   bool has_side_effect = false;
-  std::vector<OutputOperandAlias> output_operand_aliases;
+  std::vector<OutputOperandAlias> output_operand_aliases = {};
   // Minor-to-major; empty for the default (row-major) everywhere.
-  std::vector<Dims> operand_layouts;
-  std::vector<Dims> result_layouts;
+  std::vector<Dims> operand_layouts = {};
+  std::vector<Dims> result_layouts = {};
 };
 // A call with results none needs operands or side effects to have a Builder: `operands` may be
 // empty only in the overload that names one.
@@ -350,7 +350,7 @@ Values composite(const Values& operands, const std::string& name, const std::str
 
 // ---- Collectives (ops_collective.cpp) -----------------------------------------------------------
 struct Collective {
-  std::vector<Dims> replica_groups;  // all of one size
+  std::vector<Dims> replica_groups = {};  // all of one size
   std::int64_t channel_id = 0;       // 0: none
   bool use_global_device_ids = false;
 };
