@@ -181,6 +181,8 @@ const Registry& registry() {
     register_creation(*m);
     register_shape(*m);
     register_views(*m);
+    register_view_copies(*m);
+    register_padding(*m);
     register_indexing(*m);
     register_reduction(*m);
     register_cumulative(*m);

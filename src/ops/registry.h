@@ -346,6 +346,8 @@ void register_foreach(Registry& m);
 void register_creation(Registry& m);
 void register_shape(Registry& m);
 void register_views(Registry& m);
+void register_view_copies(Registry& m);
+void register_padding(Registry& m);
 void register_indexing(Registry& m);
 void register_reduction(Registry& m);
 void register_cumulative(Registry& m);

@@ -159,7 +159,7 @@ Value diag_embed(Value self, std::int64_t offset, std::int64_t dim1, std::int64_
 }
 
 Value trace(Value self) {
-  check(self.rank() == 2, "trace: expected a matrix, but got ", self.rank(), "-d tensor");
+  check(self.rank() == 2, "trace: expected a matrix, but got tensor with dim ", self.rank());
   const DType dtype = base::is_integral(self.dtype()) ? DType::kInt64 : self.dtype();
   const Value diagonal = convert(diagonal_view(self, 0, 0, 1), accumulate_dtype(dtype));
   return convert(reduce_sum(diagonal, {0}), dtype);
