@@ -1,0 +1,55 @@
+// From a walked graph to the text of a StableHLO module, and from a call's argument types to its
+// results' types: the two ways in which the registry's lowerings are run.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/shape.h"
+#include "graph/entry.h"
+#include "graph/walk.h"
+
+namespace torch_xla::ops {
+
+// An output that may take over the memory of an input.
+struct Donation {
+  std::uint32_t root = 0;  // index into the trace's roots
+  std::uint32_t leaf = 0;  // index into the trace's leaves
+  friend bool operator==(const Donation&, const Donation&) = default;
+};
+
+struct LowerOptions {
+  std::string_view platform = {};  // "cpu", "cuda", ...
+  std::span<const Donation> donations = {};
+  // One per promotable slot of the trace; true: the number is data. Empty: all are constants.
+  std::vector<bool> promoted = {};
+};
+
+// A module whose function `main` takes, in order: one parameter per leaf of the trace; if there are
+// any, one f64 vector of all numbers of data slots that are floats; likewise one s64 vector of all
+// others (a uint64 as its bits). Promoted numbers follow the data of their vector. It returns one
+// result per root.
+struct Program {
+  std::string text;
+  std::size_t num_floats = 0;  // in the vectors; 0: there is no such parameter
+  std::size_t num_ints = 0;
+  // Which of the trace's promotables stand behind the data in each vector.
+  std::vector<std::uint32_t> promoted_floats;
+  std::vector<std::uint32_t> promoted_ints;
+};
+
+// Throws base::Error naming the operator that cannot be lowered. Never recursive in the graph's
+// depth. The nodes' operands may have been dropped since the walk.
+Program lower(const graph::Trace& trace, const LowerOptions& options);
+
+// The types of the results of a call whose entry has everything but its outputs; nullopt stands for
+// an undefined tensor.
+std::vector<std::optional<base::Shape>> infer(const graph::Entry& partial,
+                                              std::string_view platform);
+
+}  // namespace torch_xla::ops

@@ -1,0 +1,97 @@
+// An array on a device: what a leaf of the graph holds. It exists before its value does: a barrier
+// makes the arrays of its results at once, and the launch that computes them fills them in later.
+// Next: `launch_queue.h` for how launches run, `executor.h` for who makes them.
+#pragma once
+
+#include <atomic>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "graph/node.h"
+#include "pjrt/buffer.h"
+
+namespace torch_xla::runtime {
+
+class ArrayList;
+class Device;
+
+// What an error of asynchronous work says about the program that failed. Shared by its outputs.
+struct LaunchDescription {
+  std::string program;  // "graph 1f0c..., 120 operations"
+  std::string where;    // the user's line of the barrier or read, or empty
+  std::size_t num_outputs = 0;
+  std::size_t num_donated = 0;  // inputs whose memory was handed over
+};
+using LaunchDescriptionPtr = std::shared_ptr<const LaunchDescription>;
+
+// Thread-safe. Pending until its launch has started, then launched (the buffer exists, its value
+// may be on its way) or failed; it never changes after that. No method holds a lock while it waits.
+class Array final : public graph::Data {
+ public:
+  static std::shared_ptr<Array> make_pending(Device& device, base::Shape shape);
+  // For a transfer.
+  static std::shared_ptr<Array> make_launched(Device& device, pjrt::Buffer buffer,
+                                              base::Shape shape);
+  ~Array() override;
+
+  Device& device() const { return *device_; }
+
+  // Blocks until the buffer exists; throws if the launch failed.
+  void wait_launched() const;
+  // Blocks until the value exists; throws if it could not be computed.
+  void wait_ready() const;
+  // True when the value exists or never will. Never blocks.
+  bool is_ready() const;
+  // True when its launch could not be started.
+  bool is_failed() const { return state_.load(std::memory_order_acquire) == kFailed; }
+  // The memory, after `wait_launched`. Valid as long as the array.
+  const pjrt::Buffer& buffer() const;
+  // One buffer per shard, in the order of the device's shards.
+  const std::vector<pjrt::Buffer>& buffers() const;
+
+  // Once, by whoever was to make the value.
+  void set_launched(std::vector<pjrt::Buffer> buffers, LaunchDescriptionPtr launch);
+  void set_failed(std::exception_ptr error);
+
+  // Throws `error`, which the plugin reported about this array, as the error of its program.
+  [[noreturn]] void raise(const pjrt::Error& error) const;
+
+ private:
+  friend class ArrayList;
+  enum State : int { kPending, kLaunched, kFailed };
+
+  Array(Device& device, base::Shape shape);
+
+  Device* device_;
+  std::atomic<int> state_{kPending};
+  // Written before `state_` leaves kPending, read after.
+  std::vector<pjrt::Buffer> buffers_;
+  LaunchDescriptionPtr launch_;
+  std::exception_ptr error_;
+  // In the device's list of arrays, under its mutex.
+  Array* previous_ = nullptr;
+  Array* next_ = nullptr;
+};
+using ArrayPtr = std::shared_ptr<Array>;
+
+// The error that all outputs of a failed launch report: of the kind of `error`, naming the program
+// and what was lost.
+std::exception_ptr launch_error(const LaunchDescription& launch, const std::exception_ptr& error);
+
+// The arrays of one device, so that a shutdown can free the memory of those that users still hold.
+class ArrayList {
+ public:
+  void add(Array& array);
+  void remove(Array& array);
+  // Makes every array a failed one with `error`. No one may use an array meanwhile.
+  void release_all(const std::exception_ptr& error);
+
+ private:
+  std::mutex mutex_;
+  Array* first_ = nullptr;  // under mutex_
+};
+
+}  // namespace torch_xla::runtime

@@ -1,0 +1,70 @@
+// The process's one client: which plugin serves the `xla` device, and its devices. Created on first
+// use, never before: `import torch_xla`, a CPU backward and a fork load no plugin.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "pjrt/client.h"
+#include "runtime/device.h"
+
+namespace torch_xla::runtime {
+
+// Which library to load, and how to start it.
+struct PluginSpec {
+  std::string device_type;   // "CPU", "CUDA", "TPU": what users call the kind of device
+  std::string library_path;  // a library that exports GetPjrtApi
+  pjrt::NamedValues create_options;
+};
+
+// Says which plugin to use; called once per attempt to create the client, without locks that the
+// caller of `client()` could hold. Without one, PJRT_LIBRARY_PATH and PJRT_DEVICE decide. Python
+// gives one that finds installed plugins.
+void set_plugin_resolver(std::function<PluginSpec()> resolver);
+// Called with every client after its creation and before its first use: to register custom calls.
+// Before the first use of the device, usually from a static object.
+void add_client_hook(std::function<void(pjrt::Client&)> hook);
+
+class Client {
+ public:
+  Client(PluginSpec spec, std::shared_ptr<pjrt::Client> client);
+  Client(const Client&) = delete;
+  Client& operator=(const Client&) = delete;
+
+  // "CPU", "CUDA", ...
+  const std::string& device_type() const { return spec_.device_type; }
+  const PluginSpec& spec() const { return spec_; }
+  // What lowerings and options are chosen by, in lower case: "cpu", "cuda".
+  const std::string& platform() const { return platform_; }
+  pjrt::Client& pjrt_client() const { return *client_; }
+  const std::vector<Device*>& devices() const { return devices_; }
+
+ private:
+  friend void shutdown();
+  PluginSpec spec_;
+  std::shared_ptr<pjrt::Client> client_;
+  std::string platform_;
+  std::vector<Device*> devices_;  // never freed: tensors point to them until the process ends
+};
+
+// The client, created on first use. A failure names the plugin and may be retried. Throws in a
+// process that was forked after the client was made: its threads do not exist there. Thread-safe.
+Client& client();
+bool is_initialized();
+
+// The device `xla:ordinal`. Throws if there is none.
+Device& device(int ordinal);
+int device_count();
+// How many devices there can be at most; the client need not exist and is not created.
+int device_count_upper_bound() noexcept;
+// `client().platform()`.
+const std::string& platform();
+
+// Waits for work under way and gives back all that the plugin owns: memory of tensors that still
+// exist (they become unreadable), executables, the client. The next use starts anew. Called when
+// the process exits; no other thread may use the device meanwhile.
+void shutdown();
+
+}  // namespace torch_xla::runtime

@@ -1,0 +1,43 @@
+// A device as users see it, `xla:N`: its live tensors, its queue of launches and the plugin's
+// device behind it. Everything that recording and running share is per device, so that threads on
+// different devices never wait for each other.
+#pragma once
+
+#include <string>
+
+#include "graph/alias.h"
+#include "pjrt/device.h"
+#include "runtime/array.h"
+#include "runtime/launch_queue.h"
+
+namespace torch_xla::runtime {
+
+// Made by the client; lives until the process ends, also after a shutdown.
+class Device {
+ public:
+  Device(int ordinal, std::string name, pjrt::Device& device)
+      : ordinal_(ordinal), name_(std::move(name)), pjrt_device_(&device) {}
+  Device(const Device&) = delete;
+  Device& operator=(const Device&) = delete;
+
+  // The N of `xla:N`.
+  int ordinal() const { return ordinal_; }
+  // Kind and number: "CPU:0".
+  const std::string& name() const { return name_; }
+  // Dangles after a shutdown.
+  pjrt::Device& pjrt_device() const { return *pjrt_device_; }
+
+  graph::LiveSet& live() { return live_; }
+  LaunchQueue& launches() { return launches_; }
+  ArrayList& arrays() { return arrays_; }
+
+ private:
+  const int ordinal_;
+  const std::string name_;
+  pjrt::Device* const pjrt_device_;
+  graph::LiveSet live_;
+  ArrayList arrays_;
+  LaunchQueue launches_;
+};
+
+}  // namespace torch_xla::runtime

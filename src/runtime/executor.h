@@ -1,0 +1,56 @@
+// Running what was recorded. `sync` is the barrier: it computes every live tensor of a device.
+// `compute` is a read: it computes what some values need, and keeps what others will need again.
+// Both walk the graph under the recording lock, then compile if the program is new, and launch it
+// without a lock. Neither may be called with a lock or the GIL held.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "graph/node.h"
+#include "runtime/array.h"
+#include "runtime/device.h"
+
+namespace torch_xla::runtime {
+
+// Computes all live tensors and makes them leaves. With `wait`, returns when every value is there,
+// and throws the error of this barrier's program. `where` is the user's line, for errors. Throws if
+// the program can't be lowered or compiled; what it was to compute is lost then.
+void sync(Device& device, bool wait, std::string_view where = {});
+
+// The arrays of `values`, in order, computed if they were not; they may still be pending. Values
+// read outside the lock may have been dropped by a barrier of another thread since: use the other
+// form where that may be.
+std::vector<ArrayPtr> compute(Device& device, std::span<const graph::Value> values,
+                              std::string_view where = {});
+// As above for the values that `read` gives; it is called once, under the recording lock. What it
+// adds to `garbage` is freed outside the lock.
+using ReadValues = std::function<std::vector<graph::Value>(std::vector<graph::NodeRef>& garbage)>;
+std::vector<ArrayPtr> compute(Device& device, const ReadValues& read, std::string_view where = {});
+
+// Blocks until all work that was queued before has ended. Errors stay with the arrays.
+void wait(Device& device);
+
+// The program that a read of `values` would run, as StableHLO text. Runs nothing.
+std::string pending_program(Device& device, std::span<const graph::Value> values);
+// The same for everything that a barrier would compute.
+std::string pending_program(Device& device);
+
+// Since the process began, on all devices.
+struct ComputationStats {
+  std::int64_t compiled = 0;
+  std::int64_t executed = 0;
+};
+ComputationStats computation_stats();
+
+// Drops all executables; those that are running end well.
+void clear_compilation_cache();
+// How many executables are kept.
+std::size_t compilation_cache_size();
+
+}  // namespace torch_xla::runtime

@@ -1,0 +1,61 @@
+// The order in which a device's programs are launched, and the thread that launches them. A launch
+// may block (a cheap program runs inline, queues fill up), so it happens neither under a lock nor
+// on the thread that records.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "pjrt/event.h"
+
+namespace torch_xla::runtime {
+
+// First in, first out, in the order of `reserve`. All methods are thread-safe.
+class LaunchQueue {
+ public:
+  // Launches; returns the event of its completion. Must not throw.
+  using Start = std::function<pjrt::Event()>;
+
+  // A place in the queue. Places behind it wait until it is submitted or destroyed.
+  class Place {
+   public:
+    Place() = default;
+    Place(Place&&) noexcept = default;
+    Place& operator=(Place&& other) noexcept;
+    ~Place() { release(); }
+
+   private:
+    friend class LaunchQueue;
+    struct Slot;
+    void release() noexcept;
+    LaunchQueue* queue_ = nullptr;
+    std::shared_ptr<Slot> slot_;
+  };
+
+  LaunchQueue();
+  // Waits for what was submitted.
+  ~LaunchQueue();
+  LaunchQueue(const LaunchQueue&) = delete;
+  LaunchQueue& operator=(const LaunchQueue&) = delete;
+
+  // Blocks while as many launches as XLA_MAX_INFLIGHT_LAUNCHES are unfinished. Hold no lock.
+  void wait_for_room();
+  // Never blocks. Taken under the recording lock: what is launched later may depend on it.
+  Place reserve();
+  // Fills in the place; `start` is called on the queue's thread when its turn has come.
+  void submit(Place place, Start start);
+  // Blocks until everything reserved so far has been executed, well or not.
+  void wait_idle();
+
+ private:
+  struct State;
+  std::shared_ptr<State>
+      state_;  // shared with the completion callbacks, which run on plugin threads
+};
+
+}  // namespace torch_xla::runtime

@@ -1,0 +1,27 @@
+// The XLA options that programs are compiled with, per platform: the one place that says with which
+// flags XLA does best. The user's own come after them: XLA_FLAGS, then
+// `set_custom_compile_options`.
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+
+#include "base/hash.h"
+#include "pjrt/compile_options.h"
+
+namespace torch_xla::runtime {
+
+// XLA's flags by name, without dashes; they hold for later compilations and are part of their key.
+void set_custom_compile_options(std::map<std::string, pjrt::OptionOverride> options);
+std::map<std::string, pjrt::OptionOverride> custom_compile_options();
+
+// For a program on one device; the device is named by the launch.
+pjrt::CompileOptions compile_options(std::string_view platform);
+// Of everything above, for the key of an executable. Cheap: kept until an option changes.
+base::Hash128 compile_options_key(std::string_view platform);
+
+// The flags in XLA_FLAGS: "--xla_a=b --xla_c".
+std::map<std::string, pjrt::OptionOverride> parse_xla_flags(std::string_view text);
+
+}  // namespace torch_xla::runtime

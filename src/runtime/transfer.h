@@ -1,0 +1,39 @@
+// Copies between host memory and devices, and between devices. Host data is dense and row-major.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/shape.h"
+#include "runtime/array.h"
+#include "runtime/device.h"
+
+namespace torch_xla::runtime {
+
+struct HostArray {
+  const void* data;
+  base::Shape shape;
+};
+
+// With `copy_during_call` the memory is free when this returns; else it must stay as it is until
+// `wait_ready` of the array has returned.
+std::shared_ptr<Array> upload(Device& device, const void* data, base::Shape shape,
+                              bool copy_during_call = true);
+// All transfers are started before the first is waited for.
+std::vector<std::shared_ptr<Array>> upload(Device& device, std::span<const HostArray> sources,
+                                           bool copy_during_call = true);
+
+// Blocks until the value is there and copied; `destination` must hold `shape().num_bytes()`.
+void download(Array& array, void* destination);
+struct Download {
+  Array* array;
+  void* destination;
+};
+void download(std::span<const Download> downloads);
+
+// A copy of the value on another device of the client. Blocks until the source's launch has
+// started, not until its value is there.
+std::shared_ptr<Array> copy_to_device(Array& array, Device& to);
+
+}  // namespace torch_xla::runtime
