@@ -146,7 +146,7 @@ struct Plane {
 };
 
 void register_same_value(Registry& m) {
-  m.impl({"alias_copy", "detach_copy", "lift", "lift_fresh_copy"}, [](Value self) { return self; });
+  m.impl({"alias_copy", "detach_copy"}, [](Value self) { return self; });
   m.impl("_conj_copy",
          [](Value self) { return base::is_complex(self.dtype()) ? hlo::conj(self) : self; });
   m.impl("_neg_view_copy", [](Value self) { return hlo::negate(self); });
