@@ -1,0 +1,291 @@
+// Products of matrices and vectors (mm, addmm, bmm, dot, ...). All are one dot_general whose
+// dimension numbers say what is contracted, so nothing is transposed first. float16 and bfloat16
+// accumulate in float32, the added term included, and are rounded once.
+#include "ops/linear_algebra.h"
+
+#include <numeric>
+
+#include "ops/expression.h"
+#include "ops/reduce.h"
+
+namespace torch_xla::ops {
+namespace {
+
+// The names in which PyTorch's matrix products complain about a dtype: "float".
+std::string_view plain_name(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat16: return "c10::Half";
+    case DType::kBFloat16: return "c10::BFloat16";
+    case DType::kFloat32: return "float";
+    case DType::kFloat64: return "double";
+    case DType::kInt32: return "int";
+    case DType::kInt64: return "long long";
+    default: return scalar_type_name(dtype);
+  }
+}
+
+void check_product_dtypes(Value m1, Value m2) {
+  base::check(m1.dtype() == m2.dtype(),
+              "expected m1 and m2 to have the same dtype, but got: ", plain_name(m1.dtype()),
+              " != ", plain_name(m2.dtype()));
+}
+
+void check_added_dtype(Value self, Value m2) {
+  base::check(self.dtype() == m2.dtype(), "self and mat2 must have the same dtype, but got ",
+              scalar_type_name(self.dtype()), " and ", scalar_type_name(m2.dtype()));
+}
+
+bool is_product_dtype(DType dtype) {
+  const bool is_wide_unsigned =
+      dtype == DType::kUInt16 || dtype == DType::kUInt32 || dtype == DType::kUInt64;
+  return dtype != DType::kBool && !is_wide_unsigned;
+}
+
+Value times(Value value, const Factor& factor) {
+  return factor.is_one ? value : value * convert(factor.value, value.dtype());
+}
+
+// beta * self + alpha * product, rounded to `dtype` once. `product` has the result's sizes. A beta
+// of zero leaves self out, NaNs and infinities included.
+Value accumulated(Value self, Value product, const Factor& beta, const Factor& alpha, DType dtype) {
+  if (alpha.is_zero) {
+    product = full_like(product, 0);
+  } else {
+    product = times(product, alpha);
+  }
+  if (!beta.is_zero) {
+    const Value term = times(convert(self, product.dtype()), beta);
+    product = broadcast_to(term, product.dims()) + product;
+  }
+  return convert(product, dtype);
+}
+
+// [n, k] x [k, m], accumulated.
+Value mm_product(Value m1, Value m2) {
+  check_product_dtypes(m1, m2);
+  check_implemented(is_product_dtype(m1.dtype()), "addmm_impl_cpu_", m1.dtype());
+  return contract(m1, m2, {{}, {}, {1}, {0}});
+}
+
+Value bmm_product(Value batch1, Value batch2) {
+  base::check(batch1.dtype() == batch2.dtype(), "expected scalar type ",
+              scalar_type_name(batch1.dtype()), " but found ", scalar_type_name(batch2.dtype()));
+  check_implemented(is_product_dtype(batch1.dtype()), "bmm", batch1.dtype());
+  return contract(batch1, batch2, {{0}, {0}, {2}, {1}});
+}
+
+Value addmm(Value self, Value mat1, Value mat2, const Factor& beta, const Factor& alpha) {
+  check_added_dtype(self, mat2);
+  return accumulated(self, mm_product(mat1, mat2), beta, alpha, self.dtype());
+}
+
+Value baddbmm(Value self, Value batch1, Value batch2, const Factor& beta, const Factor& alpha) {
+  base::check(self.dtype() == batch1.dtype() && self.dtype() == batch2.dtype(),
+              "Input dtypes must be the same, got: input ", plain_name(self.dtype()),
+              ", batch1: ", plain_name(batch1.dtype()), ", batch2: ", plain_name(batch2.dtype()));
+  return accumulated(self, bmm_product(batch1, batch2), beta, alpha, self.dtype());
+}
+
+// The sum over the batch of its matrix products: batch and columns are contracted at once.
+Value addbmm(Value self, Value batch1, Value batch2, const Factor& beta, const Factor& alpha) {
+  base::check(batch1.rank() == 3 && batch2.rank() == 3, "batch1 and batch2 must be 3D tensors");
+  base::check(batch1.dim(0) == batch2.dim(0),
+              "batch1 and batch2 must have same number of batches, got ", batch1.dim(0), " and ",
+              batch2.dim(0));
+  base::check(batch1.dim(2) == batch2.dim(1), "Incompatible matrix sizes for bmm (", batch1.dim(1),
+              "x", batch1.dim(2), " and ", batch2.dim(1), "x", batch2.dim(2), ")");
+  check_product_dtypes(batch1, batch2);
+  check_added_dtype(self, batch2);
+  check_implemented(is_product_dtype(batch1.dtype()), "addmm_impl_cpu_", batch1.dtype());
+  const Value product = contract(batch1, batch2, {{}, {}, {0, 2}, {0, 1}});
+  return accumulated(self, product, beta, alpha, self.dtype());
+}
+
+Value addmv(Value self, Value mat, Value vec, const Factor& beta, const Factor& alpha) {
+  base::check(mat.dtype() == vec.dtype() && self.dtype() == mat.dtype(),
+              "addmv input tensors must have the same dtype, but got ",
+              scalar_type_name(self.dtype()), ", ", scalar_type_name(mat.dtype()), ", and ",
+              scalar_type_name(vec.dtype()));
+  return accumulated(self, contract(mat, vec, {{}, {}, {1}, {0}}), beta, alpha, self.dtype());
+}
+
+Value mv(Value self, Value vec) {
+  base::check(self.rank() == 2 && vec.rank() == 1, "vector + matrix @ vector expected, got 1, ",
+              self.rank(), ", ", vec.rank());
+  base::check(self.dim(1) == vec.dim(0), "size mismatch, got input (", self.dim(0), "), mat (",
+              self.dim(0), "x", self.dim(1), "), vec (", vec.dim(0), ")");
+  base::check(self.dtype() == vec.dtype(), "addmv input tensors must have the same dtype, but got ",
+              scalar_type_name(vec.dtype()), ", ", scalar_type_name(self.dtype()), ", and ",
+              scalar_type_name(vec.dtype()));
+  return convert(contract(self, vec, {{}, {}, {1}, {0}}), self.dtype());
+}
+
+Value dot(Value self, Value other) {
+  base::check(self.rank() == 1 && other.rank() == 1, "1D tensors expected, but got ", self.rank(),
+              "D and ", other.rank(), "D tensors");
+  base::check(self.dtype() == other.dtype(),
+              "dot : expected both vectors to have same dtype, but found ",
+              scalar_type_name(self.dtype()), " and ", scalar_type_name(other.dtype()));
+  base::check(self.dim(0) == other.dim(0), "inconsistent tensor size, expected tensor [",
+              self.dim(0), "] and src [", other.dim(0),
+              "] to have the same number of elements, but got ", self.dim(0), " and ", other.dim(0),
+              " elements respectively");
+  check_implemented(is_product_dtype(self.dtype()), "dot", self.dtype());
+  return convert(contract(self, other, {{}, {}, {0}, {0}}), self.dtype());
+}
+
+// beta * self + alpha * outer(vec1, vec2); of booleans with `and` and `or`.
+Value addr(Value self, Value vec1, Value vec2, const Factor& beta, const Factor& alpha) {
+  base::check(vec1.rank() == 1, "addr: Expected 1-D argument vec1, but got ", vec1.rank(), "-D");
+  base::check(vec2.rank() == 1, "addr: Expected 1-D argument vec2, but got ", vec2.rank(), "-D");
+  const Dims dims = {vec1.dim(0), vec2.dim(0)};
+  base::check(self.rank() <= 2 && broadcast_dims(self.dims(), dims) == dims,
+              "The expanded size of the tensor must match the existing size.  Target sizes: ",
+              base::to_string(dims), ".  Tensor sizes: ", base::to_string(self.dims()));
+  const DType dtype = result_type({self, vec1, vec2});
+  const DType wide = accumulate_dtype(dtype);
+  const Value outer = hlo::broadcast_in_dim(convert(vec1, wide), dims, {0}) *
+                      hlo::broadcast_in_dim(convert(vec2, wide), dims, {1});
+  return accumulated(self, outer, beta, alpha, dtype);
+}
+
+Value trace(Value self) {
+  base::check(self.rank() == 2, "trace: expected a matrix, but got tensor with dim ", self.rank());
+  const DType dtype =
+      base::is_integral(self.dtype()) ? DType::kInt64 : accumulate_dtype(self.dtype());
+  const Value diagonal = row_compared_to_column(self.builder(), self.dim(0), self.dim(1),
+                                                hlo::ComparisonDirection::kEq);
+  const Value kept = hlo::select(diagonal, self, full_like(self, 0));
+  const Value sum = reduce_sum(convert(kept, dtype), {0, 1});
+  return base::is_integral(self.dtype()) ? sum : convert(sum, self.dtype());
+}
+
+// `value` with its three elements along `dim` moved `shift` places towards the front.
+Value rotated(Value value, std::int64_t dim, std::int64_t shift) {
+  const Dims ones(static_cast<std::size_t>(value.rank()), 1);
+  const auto d = static_cast<std::size_t>(dim);
+  Dims start(ones.size(), 0);
+  Dims middle = value.dims();
+  middle[d] = shift;
+  Dims middle_start = start;
+  middle_start[d] = shift;
+  return hlo::concatenate(
+      {hlo::slice(value, middle_start, value.dims(), ones), hlo::slice(value, start, middle, ones)},
+      dim);
+}
+
+Value linalg_cross(Value self, Value other, std::int64_t dim) {
+  const std::vector<Value> both = promote({self, other});
+  const Value a = both[0];
+  const Value b = both[1];
+  const std::int64_t d = wrap_dim(dim, a.rank());
+  return rotated(a, d, 1) * rotated(b, d, 2) - rotated(a, d, 2) * rotated(b, d, 1);
+}
+
+Value gelu(Value x) { return x * 0.5 * (hlo::erf(x * 0.70710678118654752440) + 1.0); }
+
+void register_products(Registry& m) {
+  m.impl("mm",
+         [](Value self, Value mat2) { return convert(mm_product(self, mat2), self.dtype()); });
+  m.impl("mm.dtype", [](Value self, Value mat2, DType out_dtype) {
+    return convert(mm_product(self, mat2), out_dtype);
+  });
+  m.impl("bmm",
+         [](Value self, Value mat2) { return convert(bmm_product(self, mat2), self.dtype()); });
+  m.impl("bmm.dtype", [](Value self, Value mat2, DType out_dtype) {
+    return convert(bmm_product(self, mat2), out_dtype);
+  });
+  m.impl("_int_mm", [](Value self, Value mat2) {
+    base::check(self.dtype() == DType::kInt8 && mat2.dtype() == DType::kInt8,
+                "_int_mm: expected int8 matrices, got ", scalar_type_name(self.dtype()), " and ",
+                scalar_type_name(mat2.dtype()));
+    return hlo::dot_general(self, mat2, {{}, {}, {1}, {0}}, DType::kInt32);
+  });
+  m.impl("mv", mv);
+  m.impl("dot", dot);
+  m.impl("vdot", [](Value self, Value other) {
+    return dot(base::is_complex(self.dtype()) ? hlo::conj(self) : self, other);
+  });
+  m.impl("linalg_cross", linalg_cross);
+  m.impl("trace", trace);
+}
+
+void register_added_products(Registry& m) {
+  m.impl("addmm", addmm);
+  m.impl("addmm.dtype",
+         [](Value self, Value mat1, Value mat2, DType out_dtype, Factor beta, Factor alpha) {
+           return accumulated(self, mm_product(mat1, mat2), beta, alpha, out_dtype);
+         });
+  m.impl("baddbmm", baddbmm);
+  m.impl("baddbmm.dtype",
+         [](Value self, Value batch1, Value batch2, DType out_dtype, Factor beta, Factor alpha) {
+           return accumulated(self, bmm_product(batch1, batch2), beta, alpha, out_dtype);
+         });
+  m.impl("addbmm", addbmm);
+  m.impl("addmv", addmv);
+  m.impl("addr", addr);
+  m.impl("_addmm_activation",
+         [](Value self, Value mat1, Value mat2, Factor beta, Factor alpha, bool use_gelu) {
+           const Value sum = addmm(self, mat1, mat2, beta, alpha);
+           return use_gelu ? in_float32(gelu, sum) : max(sum, 0.0);
+         });
+}
+
+}  // namespace
+
+Value contract(Value lhs, Value rhs, const hlo::DotDimensionNumbers& dimension_numbers) {
+  return hlo::dot_general(lhs, rhs, dimension_numbers, accumulate_dtype(lhs.dtype()));
+}
+
+Value matrix_product(Value lhs, Value rhs) {
+  const std::int64_t batch_rank = lhs.rank() - 2;
+  Dims batch(static_cast<std::size_t>(batch_rank));
+  std::iota(batch.begin(), batch.end(), 0);
+  return convert(contract(lhs, rhs, {batch, batch, {batch_rank + 1}, {batch_rank}}), lhs.dtype());
+}
+
+Value matrix_transpose(Value value) {
+  Dims permutation(static_cast<std::size_t>(value.rank()));
+  std::iota(permutation.begin(), permutation.end(), 0);
+  std::swap(permutation[permutation.size() - 2], permutation[permutation.size() - 1]);
+  return hlo::transpose(value, permutation);
+}
+
+Value adjoint(Value value) {
+  const Value transposed = matrix_transpose(value);
+  return base::is_complex(value.dtype()) ? hlo::conj(transposed) : transposed;
+}
+
+Value row_compared_to_column(hlo::Builder& builder, std::int64_t rows, std::int64_t columns,
+                             hlo::ComparisonDirection direction) {
+  const Shape shape{DType::kInt32, {rows, columns}};
+  return hlo::compare(hlo::iota(builder, shape, 0), hlo::iota(builder, shape, 1), direction);
+}
+
+namespace {
+
+Value masked(Value matrices, hlo::ComparisonDirection direction) {
+  const Value mask = row_compared_to_column(matrices.builder(), matrices.dim(matrices.rank() - 2),
+                                            matrices.dim(matrices.rank() - 1), direction);
+  return hlo::select(broadcast_to(mask, matrices.dims()), matrices, full_like(matrices, 0));
+}
+
+}  // namespace
+
+Value lower_triangle(Value matrices) { return masked(matrices, hlo::ComparisonDirection::kGe); }
+Value upper_triangle(Value matrices) { return masked(matrices, hlo::ComparisonDirection::kLe); }
+
+Value identity(hlo::Builder& builder, const Shape& shape) {
+  const Value mask = row_compared_to_column(builder, shape.dims[shape.dims.size() - 2],
+                                            shape.dims.back(), hlo::ComparisonDirection::kEq);
+  return broadcast_to(convert(mask, shape.dtype), shape.dims);
+}
+
+void register_linear_algebra(Registry& m) {
+  register_products(m);
+  register_added_products(m);
+  register_matrix_factors(m);
+  register_fft(m);
+}
+
+}  // namespace torch_xla::ops
