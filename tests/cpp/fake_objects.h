@@ -71,35 +71,38 @@ inline Control& control() {
   fail(PJRT_Error_Code_INVALID_ARGUMENT, std::move(message));
 }
 
+enum class Kind { kClient, kBuffer, kExecutable, kEvent, kError };
+
+constexpr const char* name_of(Kind kind) {
+  switch (kind) {
+    case Kind::kClient:
+      return "client";
+    case Kind::kBuffer:
+      return "buffer";
+    case Kind::kExecutable:
+      return "executable";
+    case Kind::kEvent:
+      return "event";
+    case Kind::kError:
+      return "error";
+  }
+  return "";
+}
+
 // Counts an object of a C type while it exists.
-template <typename Kind>
+template <Kind kKind>
 struct Counted {
-  Counted() { control().count_live(Kind::kName, 1); }
+  Counted() { control().count_live(name_of(kKind), 1); }
   Counted(const Counted&) = delete;
   Counted& operator=(const Counted&) = delete;
-  ~Counted() { control().count_live(Kind::kName, -1); }
-};
-struct ClientKind {
-  static constexpr const char* kName = "client";
-};
-struct BufferKind {
-  static constexpr const char* kName = "buffer";
-};
-struct ExecutableKind {
-  static constexpr const char* kName = "executable";
-};
-struct EventKind {
-  static constexpr const char* kName = "event";
-};
-struct ErrorKind {
-  static constexpr const char* kName = "error";
+  ~Counted() { control().count_live(name_of(kKind), -1); }
 };
 
 }  // namespace fake
 
 // ---- The objects behind the C API's opaque types.
 
-struct PJRT_Error : fake::Counted<fake::ErrorKind> {
+struct PJRT_Error : fake::Counted<fake::Kind::kError> {
   explicit PJRT_Error(fake::Status the_status) : status(std::move(the_status)) {}
   fake::Status status;
 };
@@ -221,7 +224,7 @@ struct Storage {
 
 }  // namespace fake
 
-struct PJRT_Event : fake::Counted<fake::EventKind> {
+struct PJRT_Event : fake::Counted<fake::Kind::kEvent> {
   explicit PJRT_Event(std::shared_ptr<fake::Completion> c) : completion(std::move(c)) {}
   std::shared_ptr<fake::Completion> completion;
 };
@@ -248,13 +251,13 @@ struct PJRT_Device {
   fake::Stream stream;  // last: its thread uses the rest
 };
 
-struct PJRT_Client : fake::Counted<fake::ClientKind> {
+struct PJRT_Client : fake::Counted<fake::Kind::kClient> {
   std::string platform_version = "fake 1.0";
   std::vector<std::unique_ptr<PJRT_Device>> owned;
   std::vector<PJRT_Device*> devices;
 };
 
-struct PJRT_Buffer : fake::Counted<fake::BufferKind> {
+struct PJRT_Buffer : fake::Counted<fake::Kind::kBuffer> {
   PJRT_Device* device = nullptr;
   fake::ArrayType type;
   std::shared_ptr<fake::Completion> ready;
@@ -274,7 +277,7 @@ struct PJRT_Buffer : fake::Counted<fake::BufferKind> {
   }
 };
 
-struct PJRT_Executable : fake::Counted<fake::ExecutableKind> {
+struct PJRT_Executable : fake::Counted<fake::Kind::kExecutable> {
   std::shared_ptr<const fake::Program> program;
   std::string fingerprint;
   std::vector<PJRT_Buffer_Type> output_types;
@@ -283,7 +286,7 @@ struct PJRT_Executable : fake::Counted<fake::ExecutableKind> {
   PJRT_NamedValue cost[1];
 };
 
-struct PJRT_LoadedExecutable : fake::Counted<fake::ExecutableKind> {
+struct PJRT_LoadedExecutable : fake::Counted<fake::Kind::kExecutable> {
   PJRT_Client* client = nullptr;
   std::shared_ptr<const fake::Program> program;
   std::string options;
