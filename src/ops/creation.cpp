@@ -83,12 +83,6 @@ void register_filled(Registry& m) {
   m.impl("scalar_tensor", [](Context& context, Value s, MaybeDType dtype) {
     return filled({}, output_dtype(context, dtype, DType::kFloat32), s);
   });
-  m.impl("zero", [](Value self) { return full_like(self, 0); });
-  m.impl({"fill.Scalar", "fill.Tensor"}, [](Value self, Value value) {
-    check(value.rank() == 0, "fill only supports 0-dimension value tensor but got tensor with ",
-          value.rank(), " dimensions.");
-    return filled(self.dims(), self.dtype(), value);
-  });
 }
 
 // The dtype in which a sequence of `dtype` is computed.
@@ -295,14 +289,6 @@ void register_matrices(Registry& m) {
     };
     return stack_indices(turned(rows, row), turned(columns, col),
                          output_dtype(context, dtype, DType::kInt64));
-  });
-  m.impl("complex", [](Value real, Value imag) {
-    check(real.dtype() == imag.dtype(), "Expected object of scalar type ",
-          base::dtype_info(real.dtype()).name, " but got scalar type ",
-          base::dtype_info(imag.dtype()).name, " for second argument");
-    const DType part = accumulate_dtype(real.dtype());
-    const std::vector<Value> parts = promote_to({real, imag}, part);
-    return hlo::complex(parts[0], parts[1]);
   });
 }
 

@@ -4,7 +4,6 @@
 #include <numeric>
 
 #include "base/error.h"
-#include "ops/reduce.h"
 #include "ops/views.h"
 
 namespace torch_xla::ops {
@@ -158,13 +157,6 @@ Value diag_embed(Value self, std::int64_t offset, std::int64_t dim1, std::int64_
   return permute(matrix, permutation);
 }
 
-Value trace(Value self) {
-  check(self.rank() == 2, "trace: expected a matrix, but got tensor with dim ", self.rank());
-  const DType dtype = base::is_integral(self.dtype()) ? DType::kInt64 : self.dtype();
-  const Value diagonal = convert(diagonal_view(self, 0, 0, 1), accumulate_dtype(dtype));
-  return convert(reduce_sum(diagonal, {0}), dtype);
-}
-
 Value block_diag(const std::vector<Value>& tensors, hlo::Builder& builder) {
   hlo::Values blocks;
   std::int64_t columns = 0;
@@ -273,7 +265,6 @@ void register_shape(Registry& m) {
   m.impl("diag_embed", [](Value self, std::int64_t offset, std::int64_t dim1, std::int64_t dim2) {
     return diag_embed(self, offset, dim1, dim2);
   });
-  m.impl("trace", [](Value self) { return trace(self); });
   m.impl("pixel_shuffle", [](Value self, std::int64_t upscale_factor) {
     return pixel_shuffle(self, upscale_factor);
   });
