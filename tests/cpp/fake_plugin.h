@@ -9,8 +9,10 @@
 #include <atomic>
 #include <cstddef>
 #include <filesystem>
+#include <memory>
 #include <stdexcept>
 #include <string>
+#include <system_error>
 #include <utility>
 
 namespace torch_xla::testing {
@@ -24,15 +26,20 @@ class FakePlugin {
     library_ = dlopen(path_.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (library_ == nullptr) throw std::runtime_error(dlerror());
   }
-  // A new copy of the library at `path`, which no test has touched yet.
+  // A new copy of the library at `path`, which no test has touched yet. The file goes with the last
+  // copy of the result.
   static FakePlugin copy_of(const std::string& path) {
     static std::atomic<int> serial{0};
-    const std::filesystem::path folder = std::filesystem::temp_directory_path();
-    const std::filesystem::path copy =
-        folder / ("torch_xla_fake_plugin_" + std::to_string(getpid()) + "_" +
-                  std::to_string(serial.fetch_add(1)) + ".so");
+    const std::string name = "torch_xla_fake_plugin_" + std::to_string(getpid()) + "_" +
+                             std::to_string(serial.fetch_add(1)) + ".so";
+    const std::filesystem::path copy = std::filesystem::temp_directory_path() / name;
     std::filesystem::copy_file(path, copy, std::filesystem::copy_options::overwrite_existing);
-    return FakePlugin(copy.string());
+    FakePlugin result(copy.string());
+    result.file_ = std::shared_ptr<void>(nullptr, [copy](void*) {
+      std::error_code ignored;
+      std::filesystem::remove(copy, ignored);
+    });
+    return result;
   }
 
   const std::string& path() const { return path_; }
@@ -78,6 +85,7 @@ class FakePlugin {
 
   std::string path_;
   void* library_ = nullptr;
+  std::shared_ptr<void> file_;  // removes a temporary copy
 };
 
 }  // namespace torch_xla::testing
