@@ -68,20 +68,18 @@ Value clamp_scalars(Value self, std::optional<Scalar> min, std::optional<Scalar>
 }  // namespace
 
 Value lerp(Value self, Value end, Value weight) {
-  const DType dtype = self.dtype();
+  const DType wide = accumulate_dtype(self.dtype());
   const Dims dims = broadcast_dims({self, end, weight});
-  return in_float32(
-      [&](Value a, Value b, Value w) {
-        // Counted from the nearer end, so that weights 0 and 1 give the ends exactly. One factor of
-        // one product serves both cases: (1 - w) away from `end` is w - 1 from it.
-        const Value is_near_start =
-            less(base::is_complex(w.dtype()) ? abs(w) : w, 0.5);
-        const Value factor = where(is_near_start, w, w - 1.0);
-        const Value start = broadcast_to(a, dims);
-        const Value stop = broadcast_to(b, dims);
-        return where(is_near_start, start, stop) + factor * (stop - start);
-      },
-      self, convert(end, dtype), convert(weight, dtype));
+  const Value start = broadcast_to(convert(self, wide), dims);
+  const Value stop = broadcast_to(convert(end, wide), dims);
+  Value w = convert(weight, wide);
+  if (w.rank() != 0) w = broadcast_to(w, dims);
+  // Counted from the nearer end, so that weights 0 and 1 give the ends exactly. One factor of one
+  // product serves both cases: (1 - w) away from `end` is w - 1 from it.
+  const Value is_near_start = less(base::is_complex(wide) ? abs(w) : w, 0.5);
+  const Value factor = where(is_near_start, w, w - 1.0);
+  const Value nearer = where(is_near_start, start, stop);
+  return convert(nearer + factor * (stop - start), self.dtype());
 }
 
 Value addcmul(Value self, Value tensor1, Value tensor2, const Factor& value) {

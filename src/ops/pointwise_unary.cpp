@@ -228,6 +228,7 @@ constexpr UnaryOperator kUnaryOperators[] = {
     {"isposinf", is_infinity<1>},
     {"lift", clone},
     {"lift_fresh_copy", clone},
+    {"lgamma", floating_formula<hlo::lgamma>},
     {"log", floating<hlo::log>},
     {"log10", floating_formula<log10>},
     {"log1p", floating<hlo::log_plus_one>},
