@@ -58,6 +58,8 @@ class Alias {
   // Replaces the value by an equal one (its leaf, after a barrier); views must be read anew, but
   // nothing was written.
   void rebase(Value value, std::vector<NodeRef>& garbage);
+  // Views must be read anew: what they were read as can't be computed any more.
+  void expire_views() { ++epoch_; }
   // Counts writes and rebases: a view read at another epoch is stale.
   std::uint64_t epoch() const { return epoch_; }
   // The array that the value was when a barrier last computed or an upload made it. The step that

@@ -9,7 +9,13 @@ namespace torch_xla::graph {
 
 class Walker {
  public:
-  Walker() : walk_(next_walk_.fetch_add(1, std::memory_order_relaxed) + 1) {}
+  Walker() : walk_(next_walk_.fetch_add(1, std::memory_order_relaxed) + 1) {
+    trace_.number = walk_;
+  }
+
+  static std::optional<std::uint32_t> find(const Trace& trace, const Data& data) {
+    return data.walk_ == trace.number ? std::optional(data.walk_index_) : std::nullopt;
+  }
 
   Trace run(std::span<const Value> roots) {
     for (const Value& root : roots) {
@@ -121,5 +127,9 @@ class Walker {
 };
 
 Trace walk(std::span<const Value> roots) { return Walker().run(roots); }
+
+std::optional<std::uint32_t> find_leaf(const Trace& trace, const Data& data) {
+  return Walker::find(trace, data);
+}
 
 }  // namespace torch_xla::graph

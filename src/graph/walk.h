@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -35,9 +36,12 @@ struct Trace {
   std::vector<std::uint64_t> promotables;
   base::Hash128 strict_key;
   base::Hash128 relaxed_key;
+  std::uint64_t number = 0;  // of the walk, since the process began
 };
 
 // Under the lock of the device that the roots live on. Iterative: a graph may be a million deep.
 Trace walk(std::span<const Value> roots);
+// Where `data` is in the trace's leaves. In the same hold of the lock as the walk.
+std::optional<std::uint32_t> find_leaf(const Trace& trace, const Data& data);
 
 }  // namespace torch_xla::graph
