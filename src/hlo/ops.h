@@ -195,7 +195,9 @@ Value scatter(Value input, Value scatter_indices, Value update,
               const ScatterDimensionNumbers& dimension_numbers,
               const BinaryRegion& update_computation, bool indices_are_sorted = false,
               bool unique_indices = false);
-// The body takes the inputs' elements, then the updates'.
+// The body takes the inputs' elements, then the updates'. The inputs must be different values, and
+// must not become one by common subexpression elimination either: XLA's CPU compiler then gives
+// them one copy, and every result is the first one's. Scatter them one by one where that may be.
 Values scatter(const Values& inputs, Value scatter_indices, const Values& updates,
                const ScatterDimensionNumbers& dimension_numbers, const Region& update_computation,
                bool indices_are_sorted = false, bool unique_indices = false);

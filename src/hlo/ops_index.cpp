@@ -189,6 +189,10 @@ Values scatter(const Values& inputs, Value scatter_indices, const Values& update
     require(inputs[i].dims() == inputs[0].dims() && updates[i].dims() == updates[0].dims(), kName,
             "all inputs, and all updates, must have the same sizes, got ", Show(inputs[i]), " and ",
             Show(inputs[0]));
+    for (std::size_t j = 0; j < i; ++j) {
+      require(inputs[i].id() != inputs[j].id(), kName, "the inputs must be different values, got ",
+              Show(inputs[i]), " twice");
+    }
     require_updates(kName, inputs[i], scatter_indices, updates[i], d);
     elements.push_back({inputs[i].dtype(), {}});
     results.push_back(inputs[i].type());

@@ -1,5 +1,5 @@
-// Runs a StableHLO program that a test builds through hlo/ops.h on the real CPU plugin, on arrays of
-// doubles: what the text means to the compiler that it is for.
+// Runs a StableHLO program that a test builds through hlo/ops.h on the real CPU plugin, on arrays
+// of doubles: what the text means to the compiler that it is for.
 #pragma once
 
 #include <cmath>
@@ -42,19 +42,30 @@ void with_host_type(base::DType dtype, const Body& body) {
   using base::DType;
   switch (dtype) {
     case DType::kBool:
-    case DType::kUInt8: return body(static_cast<std::uint8_t*>(nullptr));
-    case DType::kUInt16: return body(static_cast<std::uint16_t*>(nullptr));
-    case DType::kUInt32: return body(static_cast<std::uint32_t*>(nullptr));
-    case DType::kUInt64: return body(static_cast<std::uint64_t*>(nullptr));
-    case DType::kInt8: return body(static_cast<std::int8_t*>(nullptr));
-    case DType::kInt16: return body(static_cast<std::int16_t*>(nullptr));
-    case DType::kInt32: return body(static_cast<std::int32_t*>(nullptr));
-    case DType::kInt64: return body(static_cast<std::int64_t*>(nullptr));
+    case DType::kUInt8:
+      return body(static_cast<std::uint8_t*>(nullptr));
+    case DType::kUInt16:
+      return body(static_cast<std::uint16_t*>(nullptr));
+    case DType::kUInt32:
+      return body(static_cast<std::uint32_t*>(nullptr));
+    case DType::kUInt64:
+      return body(static_cast<std::uint64_t*>(nullptr));
+    case DType::kInt8:
+      return body(static_cast<std::int8_t*>(nullptr));
+    case DType::kInt16:
+      return body(static_cast<std::int16_t*>(nullptr));
+    case DType::kInt32:
+      return body(static_cast<std::int32_t*>(nullptr));
+    case DType::kInt64:
+      return body(static_cast<std::int64_t*>(nullptr));
     case DType::kFloat32:
-    case DType::kComplex64: return body(static_cast<float*>(nullptr));
+    case DType::kComplex64:
+      return body(static_cast<float*>(nullptr));
     case DType::kFloat64:
-    case DType::kComplex128: return body(static_cast<double*>(nullptr));
-    default: base::fail(base::ErrorKind::kInternal, "convert to float32 before the result");
+    case DType::kComplex128:
+      return body(static_cast<double*>(nullptr));
+    default:
+      base::fail(base::ErrorKind::kInternal, "convert to float32 before the result");
   }
 }
 
@@ -131,7 +142,8 @@ inline std::vector<std::vector<Array>> evaluate_replicas(int replicas,
   return out;
 }
 
-// What `body` gives for `inputs`. Without inputs the body gets an unused parameter, for its Builder.
+// What `body` gives for `inputs`. Without inputs the body gets an unused parameter, for its
+// Builder.
 inline std::vector<Array> evaluate(const std::vector<Array>& inputs, const Body& body) {
   return evaluate_replicas(1, inputs, body)[0];
 }
@@ -140,10 +152,10 @@ inline void expect_close(const std::vector<double>& got, const std::vector<doubl
                          double tolerance, const char* file, int line) {
   bool is_close = got.size() == expected.size();
   for (std::size_t i = 0; is_close && i < got.size(); ++i) {
-    is_close = std::isnan(expected[i]) ? std::isnan(got[i])
-                                       : got[i] == expected[i] ||
-                                             std::abs(got[i] - expected[i]) <=
-                                                 tolerance * (1 + std::abs(expected[i]));
+    is_close = std::isnan(expected[i])
+                   ? std::isnan(got[i])
+                   : got[i] == expected[i] ||
+                         std::abs(got[i] - expected[i]) <= tolerance * (1 + std::abs(expected[i]));
   }
   if (is_close) return;
   std::string text = "expected";

@@ -72,7 +72,8 @@ const std::vector<UnaryCase>& float_cases() {
   return cases;
 }
 
-// Every unary operation in one program, on `dtype`, computed in and read back as float32 or float64.
+// Every unary operation in one program, on `dtype`, computed in and read back as float32 or
+// float64.
 void expect_unary(DType dtype, double tolerance) {
   const bool is_narrow = base::size_bytes(dtype) < 4;
   const Vector inputs = {-2.5, -0.75, -0.0, 0.5, 1.5, 2.5};
@@ -100,8 +101,12 @@ TEST(unary_operations_on_f16) { expect_unary(DType::kFloat16, 2e-3); }
 
 TEST(special_functions) {
   const auto out = evaluate({f32({2}, {0.5, 2}), f32({2}, {0.25, 3})}, [](auto x) {
-    return Values{digamma(x[0]), erf_inv(x[1]), bessel_i1e(x[0]), next_after(x[0], x[1]),
-                  polygamma(full_like(x[0], 1), x[0]), zeta(x[1], x[0])};
+    return Values{digamma(x[0]),
+                  erf_inv(x[1]),
+                  bessel_i1e(x[0]),
+                  next_after(x[0], x[1]),
+                  polygamma(full_like(x[0], 1), x[0]),
+                  zeta(x[1], x[0])};
   });
   EXPECT_CLOSE(out[0].values, {-1.9635100, 0.4227843});
   EXPECT_CLOSE(out[1].values, {0.2253120, kNan});
@@ -127,7 +132,7 @@ TEST(integer_unary_operations) {
 
 TEST(binary_operations) {
   const auto out = evaluate({f32({3}, {7, -7, 2}), f32({3}, {2, 2, 0.5})}, [](auto x) {
-    return Values{add(x[0], x[1]),     subtract(x[0], x[1]), multiply(x[0], x[1]),
+    return Values{add(x[0], x[1]),     subtract(x[0], x[1]),  multiply(x[0], x[1]),
                   divide(x[0], x[1]),  remainder(x[0], x[1]), power(x[0], x[1]),
                   maximum(x[0], x[1]), minimum(x[0], x[1]),   atan2(x[0], x[1])};
   });
@@ -220,7 +225,8 @@ TEST(convert_between_all_dtypes) {
     Value sum = x[0];
     for (int from = 0; from < base::kNumDTypes; ++from) {
       for (int to = 0; to < base::kNumDTypes; ++to) {
-        const Value there = convert(convert(x[0], static_cast<DType>(from)), static_cast<DType>(to));
+        const Value there =
+            convert(convert(x[0], static_cast<DType>(from)), static_cast<DType>(to));
         sum = add(sum, convert(there, DType::kFloat32));
       }
     }
@@ -255,24 +261,30 @@ TEST(bitcast_convert_changes_rank_with_width) {
 
 TEST(complex_operations) {
   const auto out = evaluate({{{DType::kComplex64, {2}}, {3, 4, 0, -1}}}, [](auto x) {
-    return Values{abs(x[0]), real(x[0]), imag(x[0]), conj(x[0]), exponential(x[0]),
-                  multiply(x[0], full_like(x[0], std::complex<double>(0, 1)))};
+    return Values{abs(x[0]),         real(x[0]),
+                  imag(x[0]),        conj(x[0]),
+                  exponential(x[0]), multiply(x[0], full_like(x[0], std::complex<double>(0, 1)))};
   });
   EXPECT_CLOSE(out[0].values, {5, 1});
   EXPECT_CLOSE(out[1].values, {3, 0});
   EXPECT_CLOSE(out[2].values, {4, -1});
   EXPECT_CLOSE(out[3].values, {3, -4, 0, 1});
-  EXPECT_CLOSE(out[4].values, {std::exp(3) * std::cos(4), std::exp(3) * std::sin(4), std::cos(1),
-                               -std::sin(1)});
+  EXPECT_CLOSE(out[4].values,
+               {std::exp(3) * std::cos(4), std::exp(3) * std::sin(4), std::cos(1), -std::sin(1)});
   EXPECT_CLOSE(out[5].values, {-4, 3, 1, 0});
 }
 
 TEST(complex_unary_operations_compile) {
   const auto out = evaluate({{{DType::kComplex64, {2}}, {0.3, 0.4, 0.1, -0.2}}}, [](auto x) {
     Values results;
-    for (Value (*op)(Value) :
-         {cosine, exponential, exponential_minus_one, log, log_plus_one, logistic, negate, rsqrt,
-          sign, sine, sqrt, tan, tanh, acos, acosh, asin, asinh, atan, atanh, cosh, sinh, square}) {
+    for (Value (*op)(Value) : {cosine, exponential,  exponential_minus_one,
+                               log,    log_plus_one, logistic,
+                               negate, rsqrt,        sign,
+                               sine,   sqrt,         tan,
+                               tanh,   acos,         acosh,
+                               asin,   asinh,        atan,
+                               atanh,  cosh,         sinh,
+                               square}) {
       results.push_back(abs(op(x[0])));
     }
     results.push_back(power(x[0], x[0]));
@@ -330,9 +342,8 @@ TEST(long_constants_of_every_dtype) {
 }
 
 TEST(narrow_floats_round_to_nearest_even) {
-  const std::vector<double> numbers = {1.0009765, 65504,  65520,   6e-8,    3.14159, 448,
-                                       465,       464,    -0.0019, 0.00098, 57344,   61440,
-                                       -kInf,     kNan,   1e-9,    0.3};
+  const std::vector<double> numbers = {1.0009765, 65504,   65520, 6e-8,  3.14159, 448,  465,  464,
+                                       -0.0019,   0.00098, 57344, 61440, -kInf,   kNan, 1e-9, 0.3};
   const std::vector<DType> dtypes = {DType::kFloat16, DType::kBFloat16, DType::kFloat8E4M3FN,
                                      DType::kFloat8E5M2};
   const auto out = evaluate({f32({16}, numbers)}, [&](auto x) {
@@ -353,8 +364,8 @@ TEST(narrow_floats_round_to_nearest_even) {
 TEST(extremes_are_the_identities_of_max_and_min) {
   const auto out = evaluate({}, [](std::span<const Value> x) {
     Values results;
-    for (const DType dtype : {DType::kBool, DType::kInt8, DType::kUInt16, DType::kFloat32,
-                              DType::kFloat8E4M3FN}) {
+    for (const DType dtype :
+         {DType::kBool, DType::kInt8, DType::kUInt16, DType::kFloat32, DType::kFloat8E4M3FN}) {
       results.push_back(convert(lowest(x[0].builder(), {dtype, {}}), DType::kFloat32));
       results.push_back(convert(highest(x[0].builder(), {dtype, {}}), DType::kFloat32));
     }
@@ -437,8 +448,8 @@ TEST(shape_operations_of_empty_and_0d_tensors) {
 }
 
 TEST(reduce_precision_drops_bits) {
-  const auto out =
-      evaluate({f32({}, {1.0009765625})}, [](auto x) { return Values{reduce_precision(x[0], 8, 7)}; });
+  const auto out = evaluate({f32({}, {1.0009765625})},
+                            [](auto x) { return Values{reduce_precision(x[0], 8, 7)}; });
   EXPECT_EQ(out[0].values, (Vector{1}));
 }
 
