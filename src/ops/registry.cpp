@@ -194,6 +194,8 @@ const Registry& registry() {
     register_activation(*m);
     register_softmax(*m);
     register_loss(*m);
+    register_class_loss(*m);
+    register_distance(*m);
     register_embedding(*m);
     register_random(*m);
     register_optimizer(*m);

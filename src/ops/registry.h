@@ -359,6 +359,8 @@ void register_normalization(Registry& m);
 void register_activation(Registry& m);
 void register_softmax(Registry& m);
 void register_loss(Registry& m);
+void register_class_loss(Registry& m);
+void register_distance(Registry& m);
 void register_embedding(Registry& m);
 void register_random(Registry& m);
 void register_optimizer(Registry& m);
