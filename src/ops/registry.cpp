@@ -177,6 +177,7 @@ const Registry& registry() {
     register_pointwise_binary(*m);
     register_pointwise_ternary(*m);
     register_special(*m);
+    register_special_bessel(*m);
     register_foreach(*m);
     register_creation(*m);
     register_shape(*m);
@@ -184,6 +185,8 @@ const Registry& registry() {
     register_view_copies(*m);
     register_padding(*m);
     register_indexing(*m);
+    register_scatter(*m);
+    register_search(*m);
     register_reduction(*m);
     register_cumulative(*m);
     register_sort(*m);

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "ops/indexing.h"
 #include "ops/views.h"
 
 namespace torch_xla::ops {
@@ -149,22 +150,6 @@ Value storage_indices(hlo::Builder& builder, const Dims& sizes, const Dims& stri
   return out;
 }
 
-Value gather_elements(Value flat, Value indices) {
-  hlo::GatherDimensionNumbers numbers;
-  numbers.collapsed_slice_dims = {0};
-  numbers.start_index_map = {0};
-  numbers.index_vector_dim = indices.rank();
-  return hlo::gather(flat, indices, numbers, {1});
-}
-
-Value scatter_elements(Value flat, Value indices, Value update, const hlo::BinaryRegion& combine) {
-  hlo::ScatterDimensionNumbers numbers;
-  numbers.inserted_window_dims = {0};
-  numbers.scatter_dims_to_operand_dims = {0};
-  numbers.index_vector_dim = indices.rank();
-  return hlo::scatter(flat, indices, update, numbers, combine);
-}
-
 }  // namespace
 
 Value as_strided_view(Value self, const Dims& root_strides, const Dims& sizes, const Dims& strides,
@@ -206,8 +191,7 @@ Value as_strided_write(Value parent, Value update, const Dims& root_strides, con
   }
   const Value start = storage_offset.value(builder, DType::kInt64);
   const Value indices = storage_indices(builder, sizes, strides, start);
-  const Value written =
-      scatter_elements(storage, indices, update, [](Value, Value new_value) { return new_value; });
+  const Value written = scatter_elements(storage, indices, update, replace);
   return from_storage(written, parent.dims(), root_strides);
 }
 

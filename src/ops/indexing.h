@@ -1,0 +1,43 @@
+// Gathers and scatters as emission, for the families that index by tensors. Indices are int32 or
+// int64 and in range unless a function says otherwise; one that is out of range reads the nearest
+// element and writes nothing.
+#pragma once
+
+#include "ops/promotion.h"
+#include "ops/registry.h"
+
+namespace torch_xla::ops {
+
+// Negative indices counted from the end of a dimension of `size`.
+Value wrap_negative(Value indices, std::int64_t size);
+
+// The elements of a 1-dimensional tensor at `indices` of any shape.
+Value gather_elements(Value flat, Value indices);
+// A 1-dimensional tensor with `updates`, of the indices' shape, combined into it.
+Value scatter_elements(Value flat, Value indices, Value updates, const hlo::BinaryRegion& combine);
+
+// self[..., indices, ...]: the slices of dimension `dim` at `indices`, whose dimensions take the
+// place of `dim`.
+Value take_slices(Value self, std::int64_t dim, Value indices);
+// `updates`, with one slice along `dim` for each of the 1-dimensional `indices`, combined into
+// self.
+Value scatter_slices(Value self, std::int64_t dim, Value indices, Value updates,
+                     const hlo::BinaryRegion& combine);
+
+// ATen's `gather`: out[i][j][k] = self[i][index[i][j][k]][k] for dim = 1.
+Value gather_along(Value self, std::int64_t dim, Value index);
+// ATen's `scatter`: the inverse. `src` may be larger than the index, or 0-dim.
+Value scatter_along(Value self, std::int64_t dim, Value index, Value src,
+                    const hlo::BinaryRegion& combine);
+
+// What a scatter combines with: the update takes the place of the element.
+Value replace(Value element, Value update);
+
+// Checks that the dtype is int32 or int64 with the words that embedding operators use.
+void check_long_or_int(Value indices, int argument, std::string_view name, std::string_view op);
+
+// The running count of true elements of a 1-dimensional bool tensor, less one: for each true
+// element, its place among the true ones. int64.
+Value places_of_true(Value mask);
+
+}  // namespace torch_xla::ops

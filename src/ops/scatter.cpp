@@ -1,0 +1,225 @@
+// Writes by index that replace or combine: scatter, scatter_add, scatter_reduce, index_add,
+// index_copy, index_fill and index_reduce.
+#include <string>
+
+#include "base/error.h"
+#include "ops/indexing.h"
+#include "ops/reduce.h"
+#include "ops/views.h"
+
+namespace torch_xla::ops {
+namespace {
+
+using base::check;
+using base::ErrorKind;
+using base::fail;
+
+// Combines updates into an input at indices that are bound in.
+using Scatter = std::function<Value(Value input, Value updates, const hlo::BinaryRegion& combine)>;
+
+// Integers are divided towards minus infinity, as PyTorch's mean over integers is.
+Value divide_by_count(Value sum, Value count) {
+  const Value divisor = convert(count, sum.dtype());
+  const Value quotient = hlo::divide(sum, divisor);
+  if (!base::is_signed_integral(sum.dtype())) return quotient;
+  const Value is_below = hlo::lt(hlo::remainder(sum, divisor), full_like(sum, 0));
+  return hlo::subtract(quotient, convert(is_below, sum.dtype()));
+}
+
+hlo::BinaryRegion combination(const std::string& reduce) {
+  if (reduce == "prod") return hlo::multiply;
+  if (reduce == "amax") return hlo::maximum;
+  if (reduce == "amin") return hlo::minimum;
+  return hlo::add;
+}
+
+Value identity(hlo::Builder& builder, DType dtype, const std::string& reduce) {
+  if (reduce == "prod") return scalar(builder, dtype, 1);
+  if (reduce == "amax") return lowest(builder, dtype);
+  if (reduce == "amin") return highest(builder, dtype);
+  return scalar(builder, dtype, 0);
+}
+
+// `src` reduced into `self`. Where `include_self` is false the elements that updates reach start
+// from the reduction's identity. `updates_like` gives a number in the shape of `src`.
+Value scatter_reduce(Value self, Value src, const std::string& reduce, bool include_self,
+                     const Scatter& scatter) {
+  hlo::Builder& builder = self.builder();
+  const bool is_mean = reduce == "mean";
+  Value count;
+  if (is_mean) {
+    const Shape counts{DType::kInt32, self.dims()};
+    const Value ones = hlo::full(builder, Shape{DType::kInt32, src.dims()}, 1);
+    count = scatter(hlo::full(builder, counts, include_self ? 1 : 0), ones, hlo::add);
+  }
+  Value base = self;
+  if (!include_self) {
+    const Value is_reached =
+        is_mean ? hlo::gt(count, full_like(count, 0))
+                : scatter(hlo::full(builder, Shape{DType::kBool, self.dims()}, false),
+                          hlo::full(builder, Shape{DType::kBool, src.dims()}, true), replace);
+    const Value start = broadcast_to(identity(builder, self.dtype(), reduce), self.dims());
+    base = hlo::select(is_reached, start, self);
+  }
+  const Value out = scatter(base, src, combination(reduce));
+  return is_mean ? divide_by_count(out, hlo::maximum(count, full_like(count, 1))) : out;
+}
+
+Scatter scatter_at(std::int64_t dim, Value index) {
+  return [=](Value input, Value updates, const hlo::BinaryRegion& combine) {
+    return scatter_along(input, dim, index, updates, combine);
+  };
+}
+
+// Sums in float16 and bfloat16 are rounded once, not at each update.
+Value add_along(Value self, std::int64_t dim, Value index, Value src) {
+  const DType dtype = accumulate_dtype(self.dtype());
+  return convert(scatter_along(convert(self, dtype), dim, index, convert(src, dtype), hlo::add),
+                 self.dtype());
+}
+
+hlo::BinaryRegion scatter_operator(const std::string& reduce) {
+  check(reduce == "add" || reduce == "multiply", "reduce argument must be either add or multiply.");
+  return reduce == "add" ? hlo::BinaryRegion(hlo::add) : hlo::BinaryRegion(hlo::multiply);
+}
+
+void register_scatter_along(Registry& m) {
+  m.impl("scatter.src", [](Value self, std::int64_t dim, Value index, Value src) {
+    return scatter_along(self, wrap_dim(dim, self.rank()), index, src, replace);
+  });
+  m.impl("scatter.value", [](Value self, std::int64_t dim, Value index, Value value) {
+    const Value number = convert(value, self.dtype());
+    return scatter_along(self, wrap_dim(dim, self.rank()), index,
+                         broadcast_to(number, index.dims()), replace);
+  });
+  m.impl("scatter.reduce", [](Value self, std::int64_t dim, Value index, Value src,
+                              std::string reduce) {
+    return scatter_along(self, wrap_dim(dim, self.rank()), index, src, scatter_operator(reduce));
+  });
+  m.impl("scatter.value_reduce",
+         [](Value self, std::int64_t dim, Value index, Value value, std::string reduce) {
+           const Value number = convert(value, self.dtype());
+           return scatter_along(self, wrap_dim(dim, self.rank()), index,
+                                broadcast_to(number, index.dims()), scatter_operator(reduce));
+         });
+  m.impl("scatter_add", [](Value self, std::int64_t dim, Value index, Value src) {
+    return add_along(self, wrap_dim(dim, self.rank()), index, src);
+  });
+  m.impl("scatter_reduce.two", [](Value self, std::int64_t dim, Value index, Value src,
+                                  std::string reduce, bool include_self) {
+    const std::int64_t place = wrap_dim(dim, self.rank());
+    const DType dtype = accumulate_dtype(self.dtype());
+    const Value out = scatter_reduce(convert(self, dtype), convert(src, dtype), reduce,
+                                     include_self, scatter_at(place, index));
+    return convert(out, self.dtype());
+  });
+}
+
+// A vector of indices, and its source with one slice for each.
+struct Slices {
+  Value self;
+  Value index;
+  Value source;
+  std::int64_t dim;
+
+  Slices(Value self_arg, std::int64_t dim_arg, Value index_arg, Value source_arg)
+      : self(at_least_1d(self_arg)),
+        index(at_least_1d(index_arg)),
+        source(at_least_1d(source_arg)),
+        dim(wrap_dim(dim_arg, self.rank())) {}
+
+  // Indices that repeat a place write to it in turn; 0-dim tensors are given back as such.
+  Value write(Value input, Value updates, const hlo::BinaryRegion& combine) const {
+    return scatter_slices(input, dim, index, updates, combine);
+  }
+};
+
+Value index_add(Value self, std::int64_t dim, Value index, Value source, const Factor& alpha) {
+  const Slices slices(self, dim, index, source);
+  const DType dtype = accumulate_dtype(self.dtype());
+  Value updates = convert(slices.source, dtype);
+  if (!alpha.is_one) {
+    updates = hlo::multiply(updates, broadcast_to(convert(alpha.value, dtype), updates.dims()));
+  }
+  const Value out = slices.write(convert(slices.self, dtype), updates, hlo::add);
+  return hlo::reshape(convert(out, self.dtype()), self.dims());
+}
+
+void check_copy(Value self, std::int64_t dim, Value index, Value source) {
+  check(self.dtype() == source.dtype(),
+        "index_copy_(): self and source expected to have the same dtype, but got (self) ",
+        scalar_type_name(self.dtype()), " and (source) ", scalar_type_name(source.dtype()));
+  if (source.rank() == 0 && index.num_elements() != 1) {
+    fail(ErrorKind::kIndex,
+         "index_copy_(): When source is scalar, index should have one element (got ",
+         index.num_elements(), ")");
+  }
+  if (source.rank() != 0 && self.rank() != 0 && source.rank() != self.rank()) {
+    fail(ErrorKind::kIndex,
+         "index_copy_(): When source and destination are not scalars, their dimensionality must "
+         "match. Source dimensionality (",
+         source.rank(), "), destination dimensionality (", self.rank(), ")");
+  }
+  if (source.rank() != 0 && index.num_elements() != source.dim(dim)) {
+    fail(ErrorKind::kIndex, "index_copy_(): Number of indices (", index.num_elements(),
+         ") should be equal to source.size(dim) (", source.dim(dim), ")");
+  }
+}
+
+Value index_fill(Value self, std::int64_t dim, Value index, Value value) {
+  if (index.dtype() != DType::kInt64) {
+    fail(ErrorKind::kIndex, "index_fill_(): Expected dtype int64 for index.");
+  }
+  check(index.rank() <= 1, "Index has to be a vector/scalar");
+  check(value.rank() == 0,
+        "index_fill_ only supports a 0-dimensional value tensor, but got tensor with ",
+        value.rank(), " dimension(s).");
+  check(base::is_complex(self.dtype()) || !base::is_complex(value.dtype()),
+        "index_fill_(): Converting complex Scalar to non-complex type is not supported");
+  dim = wrap_dim(dim, self.rank());
+  const Value target = at_least_1d(self);
+  hlo::Builder& builder = self.builder();
+  const std::int64_t size = target.dim(dim);
+  const Value places = wrap_negative(at_least_1d(index), size);
+  const Value updates = hlo::full(builder, Shape{DType::kBool, places.dims()}, true);
+  const Value is_filled = scatter_slices(hlo::full(builder, Shape{DType::kBool, {size}}, false), 0,
+                                         places, updates, replace);
+  const Value everywhere = hlo::broadcast_in_dim(is_filled, target.dims(), {dim});
+  const Value number = broadcast_to(convert(value, self.dtype()), target.dims());
+  return hlo::reshape(hlo::select(everywhere, number, target), self.dims());
+}
+
+void register_index_writes(Registry& m) {
+  m.impl("index_add", [](Value self, std::int64_t dim, Value index, Value source, Factor alpha) {
+    return index_add(self, dim, index, source, alpha);
+  });
+  m.impl("index_copy", [](Value self, std::int64_t dim, Value index, Value source) {
+    check_copy(self, wrap_dim(dim, self.rank()), index, source);
+    const Slices slices(self, dim, index, source);
+    return hlo::reshape(slices.write(slices.self, slices.source, replace), self.dims());
+  });
+  m.impl({"index_fill.int_Scalar", "index_fill.int_Tensor"},
+         [](Value self, std::int64_t dim, Value index, Value value) {
+           return index_fill(self, dim, index, value);
+         });
+  m.impl("index_reduce", [](Value self, std::int64_t dim, Value index, Value source,
+                            std::string reduce, bool include_self) {
+    const Slices slices(self, dim, index, source);
+    const DType dtype = accumulate_dtype(self.dtype());
+    const Value out = scatter_reduce(
+        convert(slices.self, dtype), convert(slices.source, dtype), reduce, include_self,
+        [&](Value input, Value updates, const hlo::BinaryRegion& combine) {
+          return slices.write(input, updates, combine);
+        });
+    return hlo::reshape(convert(out, self.dtype()), self.dims());
+  });
+}
+
+}  // namespace
+
+void register_scatter(Registry& m) {
+  register_scatter_along(m);
+  register_index_writes(m);
+}
+
+}  // namespace torch_xla::ops
