@@ -19,12 +19,13 @@ struct PluginSpec {
   pjrt::NamedValues create_options;
 };
 
-// Says which plugin to use; called once per attempt to create the client, without locks that the
-// caller of `client()` could hold. Without one, PJRT_LIBRARY_PATH and PJRT_DEVICE decide. Python
-// gives one that finds installed plugins.
+// Says which plugin to use when the client is created; called without a lock, by several threads at
+// once if several are first. Without a resolver, PJRT_LIBRARY_PATH and PJRT_DEVICE decide. Python
+// gives one that finds installed plugins; it may take the GIL.
 void set_plugin_resolver(std::function<PluginSpec()> resolver);
-// Called with every client after its creation and before its first use: to register custom calls.
-// Before the first use of the device, usually from a static object.
+// Called once per plugin library, with its first client before that is used: to register custom
+// calls. To be called before the first use of the device, usually from a static object. The hook
+// must not need the GIL.
 void add_client_hook(std::function<void(pjrt::Client&)> hook);
 
 class Client {

@@ -38,12 +38,12 @@ class LaunchQueue {
   };
 
   LaunchQueue();
-  // Waits for what was submitted.
-  ~LaunchQueue();
+  ~LaunchQueue() { close(); }
   LaunchQueue(const LaunchQueue&) = delete;
   LaunchQueue& operator=(const LaunchQueue&) = delete;
 
-  // Blocks while as many launches as XLA_MAX_INFLIGHT_LAUNCHES are unfinished. Hold no lock.
+  // Blocks while as many launches as XLA_MAX_INFLIGHT_LAUNCHES are unfinished. Hold no lock. Throws
+  // when the queue is closed.
   void wait_for_room();
   // Never blocks. Taken under the recording lock: what is launched later may depend on it.
   Place reserve();
@@ -51,6 +51,8 @@ class LaunchQueue {
   void submit(Place place, Start start);
   // Blocks until everything reserved so far has been executed, well or not.
   void wait_idle();
+  // Waits for what was reserved and ends the thread. Nothing may be reserved after.
+  void close();
 
  private:
   struct State;

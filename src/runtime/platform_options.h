@@ -18,7 +18,7 @@ std::map<std::string, pjrt::OptionOverride> custom_compile_options();
 
 // For a program on one device; the device is named by the launch.
 pjrt::CompileOptions compile_options(std::string_view platform);
-// Of everything above, for the key of an executable. Cheap: kept until an option changes.
+// Of everything above, for the key of an executable.
 base::Hash128 compile_options_key(std::string_view platform);
 
 // The flags in XLA_FLAGS: "--xla_a=b --xla_c".

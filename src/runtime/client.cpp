@@ -1,0 +1,196 @@
+// Creation, lookup and end of the process's client.
+#include "runtime/client.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cctype>
+#include <cstdlib>
+#include <mutex>
+#include <set>
+#include <utility>
+
+#include "base/error.h"
+#include "base/settings.h"
+#include "runtime/executor.h"
+
+namespace torch_xla::runtime {
+namespace {
+
+struct Process {
+  std::mutex mutex;
+  std::function<PluginSpec()> resolver;                   // under mutex
+  std::vector<std::function<void(pjrt::Client&)>> hooks;  // under mutex
+  std::set<std::string> hooked_libraries;                 // under mutex
+  std::unique_ptr<Client> owned_client;                   // under mutex
+  std::vector<Device*> devices;                           // of all clients so far; under mutex
+  bool handlers_are_installed = false;                    // under mutex
+  std::atomic<Client*> client{nullptr};                   // what `owned_client` points to
+  // Set in a child that was forked while there was a client.
+  std::atomic<bool> is_broken_fork{false};
+};
+
+Process& process() {
+  // Never destroyed: tensors in static objects may outlive any order of destruction.
+  static auto* const instance = new Process();
+  return *instance;
+}
+
+std::string to_upper(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+  return text;
+}
+
+PluginSpec resolve_from_settings() {
+  PluginSpec spec;
+  spec.library_path = base::settings().pjrt_library_path();
+  spec.device_type = to_upper(base::settings().pjrt_device());
+  if (spec.device_type.empty()) spec.device_type = "CPU";
+  base::check(!spec.library_path.empty(),
+              "no PJRT plugin to load: set PJRT_LIBRARY_PATH to the path of one");
+  return spec;
+}
+
+PluginSpec resolve() {
+  std::function<PluginSpec()> resolver;
+  {
+    const std::lock_guard lock(process().mutex);
+    resolver = process().resolver;
+  }
+  PluginSpec spec = resolver ? resolver() : resolve_from_settings();
+  if (spec.device_type == "CPU") {
+    spec.create_options.try_emplace("cpu_device_count",
+                                    std::max<std::int64_t>(base::settings().cpu_num_devices(), 1));
+  }
+  return spec;
+}
+
+void mark_forked_child() {
+  if (process().client.load() != nullptr) process().is_broken_fork.store(true);
+}
+
+void install_handlers(Process& state) {
+  if (std::exchange(state.handlers_are_installed, true)) return;
+  pthread_atfork(nullptr, nullptr, &mark_forked_child);
+  // Before the plugin's own static objects are destroyed, since those are older than this handler.
+  std::atexit([] { shutdown(); });
+}
+
+std::unique_ptr<Client> create(Process& state, PluginSpec spec) {
+  try {
+    std::shared_ptr<pjrt::Client> pjrt_client =
+        pjrt::Client::create(pjrt::Plugin::load(spec.library_path), spec.create_options);
+    auto result = std::make_unique<Client>(std::move(spec), std::move(pjrt_client));
+    if (state.hooked_libraries.insert(result->spec().library_path).second) {
+      for (const auto& hook : state.hooks) hook(result->pjrt_client());
+    }
+    return result;
+  } catch (const base::Error& error) {
+    base::fail(error.kind(), "the PJRT plugin for '", spec.device_type, "' (", spec.library_path,
+               ") could not be started: ", error.what());
+  }
+}
+
+[[noreturn]] void fail_in_forked_child() {
+  base::fail(base::ErrorKind::kRuntime,
+             "the xla device was used before this process was forked, and its threads do not exist "
+             "here; start child processes with the 'spawn' method, or fork before the first use");
+}
+
+Client& create_client() {
+  Process& state = process();
+  // Outside the lock: a resolver in Python waits for the GIL, which a thread that waits for the
+  // lock may hold.
+  PluginSpec spec = resolve();
+  const std::lock_guard lock(state.mutex);
+  if (Client* existing = state.client.load()) return *existing;
+  install_handlers(state);
+  state.owned_client = create(state, std::move(spec));
+  for (Device* device : state.owned_client->devices()) state.devices.push_back(device);
+  state.client.store(state.owned_client.get(), std::memory_order_release);
+  return *state.owned_client;
+}
+
+}  // namespace
+
+void set_plugin_resolver(std::function<PluginSpec()> resolver) {
+  const std::lock_guard lock(process().mutex);
+  process().resolver = std::move(resolver);
+}
+
+void add_client_hook(std::function<void(pjrt::Client&)> hook) {
+  const std::lock_guard lock(process().mutex);
+  process().hooks.push_back(std::move(hook));
+}
+
+Client::Client(PluginSpec spec, std::shared_ptr<pjrt::Client> client)
+    : spec_(std::move(spec)), client_(std::move(client)), platform_(client_->platform_name()) {
+  std::transform(platform_.begin(), platform_.end(), platform_.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  for (pjrt::Device* device : client_->addressable_devices()) {
+    const auto ordinal = static_cast<int>(devices_.size());
+    devices_.push_back(new Device(ordinal, base::str(spec_.device_type, ":", ordinal), *device));
+  }
+}
+
+Client& client() {
+  Process& state = process();
+  if (state.is_broken_fork.load(std::memory_order_relaxed)) [[unlikely]]
+    fail_in_forked_child();
+  if (Client* existing = state.client.load(std::memory_order_acquire)) return *existing;
+  return create_client();
+}
+
+bool is_initialized() { return process().client.load() != nullptr; }
+
+Device& device(int ordinal) {
+  const std::vector<Device*>& devices = client().devices();
+  if (ordinal < 0 || ordinal >= static_cast<int>(devices.size())) [[unlikely]] {
+    std::string names;
+    for (const Device* d : devices) {
+      names += base::str(names.empty() ? "" : ", ", "xla:", d->ordinal());
+    }
+    base::check(false, "device index ", ordinal, " does not exist, there are ", devices.size(),
+                " xla devices (", names, ")");
+  }
+  return *devices[static_cast<std::size_t>(ordinal)];
+}
+
+int device_count() { return static_cast<int>(client().devices().size()); }
+
+int device_count_upper_bound() noexcept {
+  if (const Client* existing = process().client.load(std::memory_order_acquire)) {
+    return static_cast<int>(existing->devices().size());
+  }
+  try {
+    const std::string type = to_upper(base::settings().pjrt_device());
+    // As many as one machine has of any other kind; each may cost PyTorch an idle thread.
+    constexpr int kMostAccelerators = 16;
+    if (!type.empty() && type != "CPU") return kMostAccelerators;
+    return static_cast<int>(std::max<std::int64_t>(base::settings().cpu_num_devices(), 1));
+  } catch (...) {
+    return 1;
+  }
+}
+
+const std::string& platform() { return client().platform(); }
+
+void shutdown() {
+  Process& state = process();
+  if (state.is_broken_fork.load()) return;
+  const std::lock_guard lock(state.mutex);
+  if (state.owned_client == nullptr) return;
+  const auto error = std::make_exception_ptr(
+      base::Error(base::ErrorKind::kRuntime, "the tensor's device was shut down"));
+  for (Device* device : state.owned_client->devices()) {
+    device->launches().close();
+    device->arrays().release_all(error);
+  }
+  clear_compilation_cache();
+  state.client.store(nullptr);
+  state.owned_client.reset();
+}
+
+}  // namespace torch_xla::runtime

@@ -1,0 +1,145 @@
+// The queue's thread takes places in order, waits until each is submitted, and calls it.
+#include "runtime/launch_queue.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/settings.h"
+
+namespace torch_xla::runtime {
+
+struct LaunchQueue::Place::Slot {
+  // Under the queue's mutex: no longer awaited; without `start` the place was given up.
+  bool is_settled = false;
+  Start start;
+};
+
+struct LaunchQueue::State : std::enable_shared_from_this<State> {
+  std::mutex mutex;
+  std::condition_variable submitted;  // the first slot was settled, or the queue is closing
+  std::condition_variable finished;   // a launch has been executed
+  // All below are under `mutex`.
+  std::deque<std::shared_ptr<Place::Slot>> slots;
+  std::uint64_t num_reserved = 0;
+  std::uint64_t num_unfinished = 0;
+  // Launches end in any order: which of those since `first_unfinished` have.
+  std::uint64_t first_unfinished = 0;
+  std::deque<bool> is_finished;
+  bool is_closing = false;
+  std::thread thread;
+
+  void run();
+  // Calls `finish` when the work of launch `number` is done.
+  void watch(const pjrt::Event& event, std::uint64_t number);
+  void finish(std::uint64_t number);
+};
+
+void LaunchQueue::State::run() {
+  std::unique_lock lock(mutex);
+  for (std::uint64_t number = 0;; ++number) {
+    submitted.wait(lock, [&] { return slots.empty() ? is_closing : slots.front()->is_settled; });
+    if (slots.empty()) return;
+    const std::shared_ptr<Place::Slot> slot = std::move(slots.front());
+    slots.pop_front();
+    lock.unlock();
+    pjrt::Event event;
+    if (slot->start) event = slot->start();
+    slot->start = nullptr;
+    watch(event, number);
+    lock.lock();
+  }
+}
+
+void LaunchQueue::State::watch(const pjrt::Event& event, std::uint64_t number) {
+  try {
+    event.on_ready([state = shared_from_this(), number](const auto&) { state->finish(number); });
+  } catch (const base::Error&) {
+    // A plugin without callbacks, or a broken event: nothing can be overlapped then.
+    try {
+      event.await();
+    } catch (const base::Error&) {
+      // The outputs report it.
+    }
+    finish(number);
+  }
+}
+
+void LaunchQueue::State::finish(std::uint64_t number) {
+  {
+    const std::lock_guard lock(mutex);
+    --num_unfinished;
+    is_finished[number - first_unfinished] = true;
+    while (!is_finished.empty() && is_finished.front()) {
+      is_finished.pop_front();
+      ++first_unfinished;
+    }
+  }
+  finished.notify_all();
+}
+
+LaunchQueue::Place& LaunchQueue::Place::operator=(Place&& other) noexcept {
+  release();
+  queue_ = std::exchange(other.queue_, nullptr);
+  slot_ = std::move(other.slot_);
+  return *this;
+}
+
+void LaunchQueue::Place::release() noexcept {
+  if (slot_ == nullptr) return;
+  {
+    const std::lock_guard lock(queue_->state_->mutex);
+    slot_->is_settled = true;
+  }
+  queue_->state_->submitted.notify_one();
+  slot_ = nullptr;
+}
+
+LaunchQueue::LaunchQueue() : state_(std::make_shared<State>()) {}
+
+void LaunchQueue::close() {
+  wait_idle();
+  std::thread thread;
+  {
+    const std::lock_guard lock(state_->mutex);
+    state_->is_closing = true;
+    thread = std::move(state_->thread);
+  }
+  state_->submitted.notify_one();
+  if (thread.joinable()) thread.join();
+}
+
+void LaunchQueue::wait_for_room() {
+  const auto limit = static_cast<std::uint64_t>(
+      std::max<std::int64_t>(base::settings().max_inflight_launches(), 1));
+  std::unique_lock lock(state_->mutex);
+  base::check(!state_->is_closing, "the xla device was shut down");
+  state_->finished.wait(lock, [&] { return state_->num_unfinished < limit; });
+}
+
+LaunchQueue::Place LaunchQueue::reserve() {
+  Place place;
+  place.queue_ = this;
+  place.slot_ = std::make_shared<Place::Slot>();
+  const std::lock_guard lock(state_->mutex);
+  if (!state_->thread.joinable()) {
+    state_->thread = std::thread([state = state_] { state->run(); });
+  }
+  state_->slots.push_back(place.slot_);
+  ++state_->num_reserved;
+  ++state_->num_unfinished;
+  state_->is_finished.push_back(false);
+  return place;
+}
+
+void LaunchQueue::submit(Place place, Start start) {
+  place.slot_->start = std::move(start);
+  place.release();
+}
+
+void LaunchQueue::wait_idle() {
+  std::unique_lock lock(state_->mutex);
+  const std::uint64_t goal = state_->num_reserved;
+  state_->finished.wait(lock, [&] { return state_->first_unfinished >= goal; });
+}
+
+}  // namespace torch_xla::runtime
