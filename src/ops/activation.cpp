@@ -41,8 +41,7 @@ Value threshold_backward(Value grad, Value self, double threshold) {
 
 Value hardtanh(Value self, double low, double high) {
   hlo::Builder& builder = self.builder();
-  return hlo::clamp(scalar(builder, self.dtype(), low), self,
-                    scalar(builder, self.dtype(), high));
+  return hlo::clamp(scalar(builder, self.dtype(), low), self, scalar(builder, self.dtype(), high));
 }
 
 Value hardtanh_backward(Value grad, Value self, double low, double high) {
@@ -55,8 +54,7 @@ Value leaky_relu(Value self, double slope) {
 }
 
 Value leaky_relu_backward(Value grad, Value self, double slope, bool) {
-  return promoted([&](Value g, Value x) { return where(greater(x, 0), g, g * slope); }, grad,
-                  self);
+  return promoted([&](Value g, Value x) { return where(greater(x, 0), g, g * slope); }, grad, self);
 }
 
 Value prelu(Value self, Value weight) {
@@ -69,8 +67,8 @@ std::tuple<Value, Value> prelu_backward(Value grad, Value self, Value weight) {
   return {promoted(of_self, grad, self, weight), promoted(of_weight, grad, self, weight)};
 }
 
-Value rrelu_backward(Value grad, Value self, Value noise, double lower, double upper,
-                     bool training, bool self_is_result) {
+Value rrelu_backward(Value grad, Value self, Value noise, double lower, double upper, bool training,
+                     bool self_is_result) {
   if (training && upper - lower > 1e-6) return mul(noise, grad);
   return leaky_relu_backward(grad, self, (lower + upper) / 2, self_is_result);
 }
@@ -163,8 +161,8 @@ Value softplus_backward(Value grad, Value self, double beta, double threshold) {
 // The second result is what CUDA's kernel leaves empty and the CPU's keeps for the gradient, which
 // here computes it again: an exponential costs less than the memory.
 std::tuple<Value, Value> log_sigmoid_forward(Value self) {
-  const Value output = in_float32(
-      [](Value x) { return min(x, 0) - log_plus_one(exponential(-abs(x))); }, self);
+  const Value output =
+      in_float32([](Value x) { return min(x, 0) - log_plus_one(exponential(-abs(x))); }, self);
   return {output, hlo::full(self.builder(), {self.dtype(), {0}}, 0)};
 }
 
@@ -199,8 +197,8 @@ Value gelu(Value self, const std::string& approximate) {
   const bool by_tanh = is_tanh_approximation(approximate);
   return in_float32(
       [&](Value x) {
-        const Value t = by_tanh ? tanh((x + x * x * x * kGeluCubic) * kGeluScale)
-                                : erf(x * kSqrtHalf);
+        const Value t =
+            by_tanh ? tanh((x + x * x * x * kGeluCubic) * kGeluScale) : erf(x * kSqrtHalf);
         return x * 0.5 * (t + 1.0);
       },
       self);

@@ -1,5 +1,5 @@
-// The `_foreach_` operators: an operator of one tensor, applied to every tensor of a list. Where the
-// schema has a list of numbers, element i takes number i.
+// The `_foreach_` operators: an operator of one tensor, applied to every tensor of a list. Where
+// the schema has a list of numbers, element i takes number i.
 #include <cmath>
 #include <limits>
 #include <set>
@@ -13,10 +13,10 @@ namespace {
 
 // Those of `unary_operators` that PyTorch has over lists.
 const std::set<std::string_view> kUnaryNames = {
-    "abs",  "acos", "asin",  "atan",  "ceil",  "clone",      "cos",   "cosh",  "erf",
-    "erfc", "exp",  "expm1", "floor", "frac",  "log",        "log10", "log1p", "log2",
-    "neg",  "reciprocal",    "round", "rsqrt", "sigmoid",    "sign",  "sin",   "sinh",
-    "sqrt", "tan",  "tanh",  "trunc", "zero",  "lgamma"};
+    "abs",   "acos", "asin", "atan",       "ceil",  "clone", "cos",     "cosh",
+    "erf",   "erfc", "exp",  "expm1",      "floor", "frac",  "log",     "log10",
+    "log1p", "log2", "neg",  "reciprocal", "round", "rsqrt", "sigmoid", "sign",
+    "sin",   "sinh", "sqrt", "tan",        "tanh",  "trunc", "zero",    "lgamma"};
 
 Dims all_dims(Value value) { return wrap_dims({}, value.rank()); }
 
@@ -97,32 +97,31 @@ void register_scaled_sums(Registry& m) {
   const auto sub_one = [](Value self, Value other) {
     return sub(self, other, Factor{.value = {}, .is_one = true});
   };
-  m.foreach("_foreach_add.List", add_scaled);
-  m.foreach("_foreach_add.Tensor", add_scaled);
-  m.foreach("_foreach_add.Scalar", add_one);
-  m.foreach("_foreach_add.ScalarList", add_one);
-  m.foreach("_foreach_sub.List", [](Value self, Value other, Factor alpha) {
-    return sub(self, other, alpha);
-  });
-  m.foreach("_foreach_sub.Scalar", sub_one);
-  m.foreach("_foreach_sub.ScalarList", sub_one);
+  m.foreach ("_foreach_add.List", add_scaled);
+  m.foreach ("_foreach_add.Tensor", add_scaled);
+  m.foreach ("_foreach_add.Scalar", add_one);
+  m.foreach ("_foreach_add.ScalarList", add_one);
+  m.foreach ("_foreach_sub.List",
+             [](Value self, Value other, Factor alpha) { return sub(self, other, alpha); });
+  m.foreach ("_foreach_sub.Scalar", sub_one);
+  m.foreach ("_foreach_sub.ScalarList", sub_one);
 }
 
 void register_binary(Registry& m) {
   for (const char* overload : {".List", ".Scalar", ".ScalarList", ".Tensor"}) {
-    m.foreach(base::str("_foreach_mul", overload), mul);
-    m.foreach(base::str("_foreach_div", overload), div);
+    m.foreach (base::str("_foreach_mul", overload), mul);
+    m.foreach (base::str("_foreach_div", overload), div);
   }
   for (const char* overload : {".List", ".Scalar", ".ScalarList"}) {
-    m.foreach(base::str("_foreach_clamp_min", overload), clamp_min);
-    m.foreach(base::str("_foreach_maximum", overload), clamp_min);
-    m.foreach(base::str("_foreach_clamp_max", overload), clamp_max);
-    m.foreach(base::str("_foreach_minimum", overload), clamp_max);
+    m.foreach (base::str("_foreach_clamp_min", overload), clamp_min);
+    m.foreach (base::str("_foreach_maximum", overload), clamp_min);
+    m.foreach (base::str("_foreach_clamp_max", overload), clamp_max);
+    m.foreach (base::str("_foreach_minimum", overload), clamp_max);
   }
   const auto pow_constant = [](Value self, Promotable exponent) { return pow(self, exponent); };
-  m.foreach("_foreach_pow.List", [](Value self, Value exponent) { return pow(self, exponent); });
-  m.foreach("_foreach_pow.Scalar", pow_constant);
-  m.foreach("_foreach_pow.ScalarList", pow_constant);
+  m.foreach ("_foreach_pow.List", [](Value self, Value exponent) { return pow(self, exponent); });
+  m.foreach ("_foreach_pow.Scalar", pow_constant);
+  m.foreach ("_foreach_pow.ScalarList", pow_constant);
   m.impl("_foreach_pow.ScalarAndTensor", [](Value self, std::vector<Value> exponents) {
     for (Value& exponent : exponents) exponent = pow(self, exponent);
     return exponents;
@@ -131,17 +130,17 @@ void register_binary(Registry& m) {
 
 void register_ternary(Registry& m) {
   for (const char* overload : {".List", ".Scalar", ".ScalarList"}) {
-    m.foreach(base::str("_foreach_lerp", overload), lerp);
+    m.foreach (base::str("_foreach_lerp", overload), lerp);
   }
   for (const char* overload : {".Scalar", ".ScalarList"}) {
-    m.foreach(base::str("_foreach_addcmul", overload),
-              [](Value self, Value tensor1, Value tensor2, Factor value) {
-                return addcmul(self, tensor1, tensor2, value);
-              });
-    m.foreach(base::str("_foreach_addcdiv", overload),
-              [](Value self, Value tensor1, Value tensor2, Factor value) {
-                return addcdiv(self, tensor1, tensor2, value);
-              });
+    m.foreach (base::str("_foreach_addcmul", overload),
+               [](Value self, Value tensor1, Value tensor2, Factor value) {
+                 return addcmul(self, tensor1, tensor2, value);
+               });
+    m.foreach (base::str("_foreach_addcdiv", overload),
+               [](Value self, Value tensor1, Value tensor2, Factor value) {
+                 return addcdiv(self, tensor1, tensor2, value);
+               });
   }
   m.impl("_foreach_addcmul.Tensor", with_factors<addcmul>);
   m.impl("_foreach_addcdiv.Tensor", with_factors<addcdiv>);
@@ -151,16 +150,16 @@ void register_ternary(Registry& m) {
 
 void register_foreach(Registry& m) {
   for (const UnaryOperator& op : unary_operators()) {
-    if (kUnaryNames.contains(op.name)) m.foreach(base::str("_foreach_", op.name), op.emit);
+    if (kUnaryNames.contains(op.name)) m.foreach (base::str("_foreach_", op.name), op.emit);
   }
   register_scaled_sums(m);
   register_binary(m);
   register_ternary(m);
-  m.foreach("_foreach_copy", copy);
-  m.foreach("_foreach_max", maximum_of);
-  m.foreach("_foreach_norm.Scalar", norm);
-  m.foreach("_foreach_powsum.Scalar", powsum);
-  m.foreach("_foreach_mm", mm);
+  m.foreach ("_foreach_copy", copy);
+  m.foreach ("_foreach_max", maximum_of);
+  m.foreach ("_foreach_norm.Scalar", norm);
+  m.foreach ("_foreach_powsum.Scalar", powsum);
+  m.foreach ("_foreach_mm", mm);
 }
 
 }  // namespace torch_xla::ops

@@ -1,6 +1,6 @@
-// The fused optimizers, which update whole lists of parameters in one operator, and the two operators
-// of gradient scaling. Factors that are the same for a whole tensor are computed once, in float64 as
-// PyTorch's kernels do: 1 - beta^step loses most of float32's digits in the first steps.
+// The fused optimizers, which update whole lists of parameters in one operator, and the two
+// operators of gradient scaling. Factors that are the same for a whole tensor are computed once, in
+// float64 as PyTorch's kernels do: 1 - beta^step loses most of float32's digits in the first steps.
 #include "ops/expression.h"
 #include "ops/pointwise.h"
 #include "ops/reduce.h"
@@ -152,9 +152,8 @@ Tensors fused_sgd(const Tensors& self, const Tensors& grads, const Tensors& mome
     if (weight_decay != 0) grad = grad + param * weight_decay;
     if (momentum != 0) {
       const Value buffer =
-          is_first_step
-              ? grad
-              : update.widen(momentum_buffers[i]) * momentum + grad * (1 - dampening);
+          is_first_step ? grad
+                        : update.widen(momentum_buffers[i]) * momentum + grad * (1 - dampening);
       buffers.push_back(update.stored(momentum_buffers[i], buffer));
       grad = nesterov ? grad + buffer * momentum : buffer;
     }

@@ -1,5 +1,5 @@
-// Elementwise operators of two tensors, or of a tensor and a number: arithmetic, powers, comparisons,
-// logic and bits. A number is data (`Value`), so one function serves both overloads.
+// Elementwise operators of two tensors, or of a tensor and a number: arithmetic, powers,
+// comparisons, logic and bits. A number is data (`Value`), so one function serves both overloads.
 #include <cmath>
 #include <limits>
 #include <numbers>
@@ -193,8 +193,7 @@ Value gcd(Value a, Value b) {
   Dims all;
   for (std::int64_t i = 0; i < a.rank(); ++i) all.push_back(i);
   const hlo::Values ends = hlo::while_(
-      {a, b},
-      [&](std::span<const Value> v) { return reduce_or(not_equal(v[1], 0), all); },
+      {a, b}, [&](std::span<const Value> v) { return reduce_or(not_equal(v[1], 0), all); },
       [&](std::span<const Value> v) -> hlo::Values {
         const Value is_done = equal(v[1], 0);
         // A division by one, harmless, where there is nothing left to divide by.
@@ -237,18 +236,14 @@ Value complex_of(Value real, Value imag) {
 }
 
 void register_arithmetic(Registry& m) {
-  m.impl({"add.Tensor", "add.Scalar"}, [](Value self, Value other, Factor alpha) {
-    return add(self, other, alpha);
-  });
-  m.impl({"sub.Tensor", "sub.Scalar"}, [](Value self, Value other, Factor alpha) {
-    return sub(self, other, alpha);
-  });
-  m.impl({"rsub.Tensor", "rsub.Scalar"}, [](Value self, Value other, Factor alpha) {
-    return sub(other, self, alpha);
-  });
-  m.impl({"_add_relu.Tensor", "_add_relu.Scalar"}, [](Value self, Value other, Factor alpha) {
-    return max(add(self, other, alpha), 0);
-  });
+  m.impl({"add.Tensor", "add.Scalar"},
+         [](Value self, Value other, Factor alpha) { return add(self, other, alpha); });
+  m.impl({"sub.Tensor", "sub.Scalar"},
+         [](Value self, Value other, Factor alpha) { return sub(self, other, alpha); });
+  m.impl({"rsub.Tensor", "rsub.Scalar"},
+         [](Value self, Value other, Factor alpha) { return sub(other, self, alpha); });
+  m.impl({"_add_relu.Tensor", "_add_relu.Scalar"},
+         [](Value self, Value other, Factor alpha) { return max(add(self, other, alpha), 0); });
   m.impl({"mul.Tensor", "mul.Scalar"}, mul);
   m.impl({"div.Tensor", "div.Scalar"}, div);
   m.impl({"div.Tensor_mode", "div.Scalar_mode"}, div_mode);
@@ -256,9 +251,8 @@ void register_arithmetic(Registry& m) {
   m.impl({"fmod.Tensor", "fmod.Scalar"}, promoted<hlo::remainder>);
   m.impl({"remainder.Tensor", "remainder.Scalar", "remainder.Scalar_Tensor"},
          promoted<python_remainder>);
-  m.impl({"pow.Tensor_Tensor", "pow.Scalar"}, [](Value self, Value exponent) {
-    return pow(self, exponent);
-  });
+  m.impl({"pow.Tensor_Tensor", "pow.Scalar"},
+         [](Value self, Value exponent) { return pow(self, exponent); });
   m.impl("pow.Tensor_Scalar", [](Value self, Promotable exponent) { return pow(self, exponent); });
   m.impl("maximum", maximum);
   m.impl("minimum", minimum);

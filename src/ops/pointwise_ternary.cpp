@@ -86,8 +86,7 @@ Value addcmul(Value self, Value tensor1, Value tensor2, const Factor& value) {
   const DType dtype = result_type({self, tensor1, tensor2});
   const std::vector<Value> v = promote_to({self, tensor1, tensor2}, accumulate_dtype(dtype));
   const Value product = v[1] * v[2];
-  const Value scaled =
-      value.is_one ? product : product * convert(value.value, product.dtype());
+  const Value scaled = value.is_one ? product : product * convert(value.value, product.dtype());
   return convert(v[0] + scaled, dtype);
 }
 

@@ -1,5 +1,6 @@
-// Elementwise operators of one tensor: rounding, predicates, powers, exponentials, trigonometry, and
-// conversions. Activations are in activation.cpp, functions of mathematical physics in special.cpp.
+// Elementwise operators of one tensor: rounding, predicates, powers, exponentials, trigonometry,
+// and conversions. Activations are in activation.cpp, functions of mathematical physics in
+// special.cpp.
 #include <array>
 #include <bit>
 #include <cmath>
@@ -43,7 +44,8 @@ Value everywhere(Value like, bool value) {
 // ---- Signs and predicates -----------------------------------------------------------------------
 
 Value abs_of(Value self) {
-  const bool is_unsigned = base::is_integral(self.dtype()) && !base::is_signed_integral(self.dtype());
+  const bool is_unsigned =
+      base::is_integral(self.dtype()) && !base::is_signed_integral(self.dtype());
   return is_unsigned ? self : abs(self);
 }
 
@@ -119,14 +121,11 @@ std::tuple<Value, Value> frexp(Value self) {
   const Value lifted = where(is_subnormal, x * std::ldexp(1.0, lift), x);
   const Value bits = bitcast_convert(lifted, layout.bits);
   const auto mask = hlo::full_like(bits, layout.exponent_mask << layout.mantissa_bits);
-  const Value biased =
-      shift_right_logical(bits & mask, hlo::full_like(bits, layout.mantissa_bits));
+  const Value biased = shift_right_logical(bits & mask, hlo::full_like(bits, layout.mantissa_bits));
   const Value exponent =
-      biased - where(is_subnormal, layout.bias - 1 + lift,
-                     hlo::full_like(biased, layout.bias - 1));
+      biased - where(is_subnormal, layout.bias - 1 + lift, hlo::full_like(biased, layout.bias - 1));
   const auto half = static_cast<std::int64_t>(layout.bias - 1) << layout.mantissa_bits;
-  const Value mantissa =
-      bitcast_convert((bits & ~mask) | hlo::full_like(bits, half), x.dtype());
+  const Value mantissa = bitcast_convert((bits & ~mask) | hlo::full_like(bits, half), x.dtype());
   const Value is_plain = is_finite(x) & not_equal(x, 0);
   return {convert(where(is_plain, mantissa, x), dtype),
           convert(where(is_plain, exponent, 0), DType::kInt32)};
@@ -192,8 +191,9 @@ Value clone(Value self) { return self; }
 Value zero(Value self) { return hlo::full_like(self, 0); }
 
 Value fill(Value self, Value value) {
-  base::check(value.rank() == 0, "fill_ only supports 0-dimension value tensor but got tensor with ",
-              value.rank(), " dimensions.");
+  base::check(value.rank() == 0,
+              "fill_ only supports 0-dimension value tensor but got tensor with ", value.rank(),
+              " dimensions.");
   return copy(self, value);
 }
 
@@ -263,8 +263,8 @@ Value signbit(Value value) {
     return base::is_signed_integral(dtype) ? less(value, 0) : everywhere(value, false);
   }
   constexpr std::array kIntegers = {DType::kInt8, DType::kInt16, DType::kInt32, DType::kInt64};
-  const auto log2_size = static_cast<std::size_t>(std::countr_zero(
-      static_cast<unsigned>(base::size_bytes(dtype))));
+  const auto log2_size =
+      static_cast<std::size_t>(std::countr_zero(static_cast<unsigned>(base::size_bytes(dtype))));
   return less(bitcast_convert(value, kIntegers[log2_size]), 0);
 }
 

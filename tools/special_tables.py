@@ -1,0 +1,143 @@
+"""Writes src/ops/special_tables.h: Chebyshev coefficients of the special functions.
+
+Each function is smooth on its interval of `u`; the table holds c[k] with f(u) = sum c[k] T_k(t),
+where t runs over [-1, 1]. Needs mpmath. Run: python tools/special_tables.py
+"""
+
+import pathlib
+
+import mpmath
+from mpmath import mp, mpf
+
+mp.dps = 40
+NODES = 72
+# Smaller coefficients, relative to the first, are below half a unit of float64.
+CUTOFF = mpf(2) ** -56
+
+
+def phase_parts(order):
+    """Amplitudes of cosine and sine in sqrt(pi x / 2) J(x), as functions of (8 / x)^2."""
+
+    def parts(u):
+        x = 8 / mpmath.sqrt(max(u, mpf(10) ** -12))
+        chi = x - mpmath.pi / 4 - order * mpmath.pi / 2
+        scale = mpmath.sqrt(mpmath.pi * x / 2)
+        j, y = mpmath.besselj(order, x), mpmath.bessely(order, x)
+        cosine = scale * (j * mpmath.cos(chi) + y * mpmath.sin(chi))
+        sine = scale * (y * mpmath.cos(chi) - j * mpmath.sin(chi))
+        return cosine, sine * x / 8
+
+    return (lambda u: parts(u)[0]), (lambda u: parts(u)[1])
+
+
+def root(u):
+    return mpmath.sqrt(max(u, mpf(10) ** -24))
+
+
+def far(function, limit):
+    """sqrt(x) function(x) as a function of u = limit / x."""
+
+    def f(u):
+        x = limit / max(u, mpf(10) ** -10)
+        return mpmath.sqrt(x) * function(x)
+
+    return f
+
+
+def scaled_erfc(t):
+    x = mpf("3.75") * (1 + t) / (1 - t)
+    if x > 2000:
+        series = sum((-1) ** k * mpmath.fac2(2 * k - 1) / (2 * x * x) ** k for k in range(6))
+        return (1 + 2 * x) / (x * mpmath.sqrt(mpmath.pi)) * series
+    return (1 + 2 * x) * mpmath.exp(x * x) * mpmath.erfc(x)
+
+
+def i_scaled(order):
+    return lambda x: mpmath.exp(-x) * mpmath.besseli(order, x)
+
+
+def k_scaled(order):
+    return lambda x: mpmath.exp(x) * mpmath.besselk(order, x)
+
+
+def y_regular(order):
+    """Y less its logarithm (and pole), divided by x for order 1."""
+
+    def f(u):
+        x = root(u)
+        log_part = mpmath.log(x) * mpmath.besselj(order, x) - (1 / x if order else 0)
+        value = mpmath.bessely(order, x) - 2 / mpmath.pi * log_part
+        return value / x if order else value
+
+    return f
+
+
+P0, Q0 = phase_parts(0)
+P1, Q1 = phase_parts(1)
+
+# Name, what it is, function of u, interval of u.
+TABLES = [
+    ("kI0Near", "exp(-x) I0(x), u = x", i_scaled(0), 0, 8),
+    ("kI0Far", "sqrt(x) exp(-x) I0(x), u = 8 / x", far(i_scaled(0), 8), 0, 1),
+    ("kI1Near", "exp(-x) I1(x) / x, u = x",
+     lambda x: i_scaled(1)(max(x, mpf(10) ** -20)) / max(x, mpf(10) ** -20), 0, 8),
+    ("kI1Far", "sqrt(x) exp(-x) I1(x), u = 8 / x", far(i_scaled(1), 8), 0, 1),
+    ("kK0Near", "K0(x) + log(x / 2) I0(x), u = x^2",
+     lambda u: mpmath.besselk(0, root(u)) + mpmath.log(root(u) / 2) * mpmath.besseli(0, root(u)),
+     0, 4),
+    ("kK0Far", "sqrt(x) exp(x) K0(x), u = 2 / x", far(k_scaled(0), 2), 0, 1),
+    ("kK1Near", "x (K1(x) - log(x / 2) I1(x)), u = x^2",
+     lambda u: root(u)
+     * (mpmath.besselk(1, root(u)) - mpmath.log(root(u) / 2) * mpmath.besseli(1, root(u))),
+     0, 4),
+    ("kK1Far", "sqrt(x) exp(x) K1(x), u = 2 / x", far(k_scaled(1), 2), 0, 1),
+    ("kJ0Near", "J0(x), u = x^2", lambda u: mpmath.besselj(0, root(u)), 0, 64),
+    ("kJ1Near", "J1(x) / x, u = x^2", lambda u: mpmath.besselj(1, root(u)) / root(u), 0, 64),
+    ("kY0Near", "Y0(x) - 2/pi log(x) J0(x), u = x^2", y_regular(0), 0, 64),
+    ("kY1Near", "(Y1(x) - 2/pi (log(x) J1(x) - 1/x)) / x, u = x^2", y_regular(1), 0, 64),
+    ("kP0", "the cosine's amplitude of order 0, u = (8 / x)^2", P0, 0, 1),
+    ("kQ0", "the sine's amplitude of order 0 times x / 8, u = (8 / x)^2", Q0, 0, 1),
+    ("kP1", "the cosine's amplitude of order 1, u = (8 / x)^2", P1, 0, 1),
+    ("kQ1", "the sine's amplitude of order 1 times x / 8, u = (8 / x)^2", Q1, 0, 1),
+    ("kErfcx", "(1 + 2 x) exp(x^2) erfc(x), t = (x - 3.75) / (x + 3.75)", scaled_erfc, -1, 1),
+]
+
+
+def chebyshev(function, low, high):
+    nodes = [mpmath.cos(mpmath.pi * (mpf(i) + 0.5) / NODES) for i in range(NODES)]
+    values = [function((t + 1) / 2 * (high - low) + low) for t in nodes]
+    coefficients = []
+    for k in range(NODES):
+        total = mpmath.fsum(
+            v * mpmath.cos(mpmath.pi * k * (mpf(i) + 0.5) / NODES) for i, v in enumerate(values)
+        )
+        coefficients.append(total * 2 / NODES)
+    coefficients[0] /= 2
+    largest = max(abs(c) for c in coefficients)
+    while abs(coefficients[-1]) < largest * CUTOFF:
+        coefficients.pop()
+    return coefficients
+
+
+def main():
+    lines = [
+        "// Chebyshev coefficients of the special functions, written by tools/special_tables.py.",
+        "#pragma once",
+        "",
+        "namespace torch_xla::ops {",
+        "",
+    ]
+    for name, meaning, function, low, high in TABLES:
+        lines.append(f"// {meaning}")
+        lines.append(f"inline constexpr double {name}[] = {{")
+        numbers = [mpmath.nstr(c, 18, min_fixed=0, max_fixed=0) for c in chebyshev(function, low, high)]
+        for i in range(0, len(numbers), 3):
+            lines.append("    " + ", ".join(numbers[i : i + 3]) + ",")
+        lines += ["};", ""]
+    lines += ["}  // namespace torch_xla::ops", ""]
+    path = pathlib.Path(__file__).parent.parent / "src" / "ops" / "special_tables.h"
+    path.write_text("\n".join(lines))
+
+
+if __name__ == "__main__":
+    main()
