@@ -166,14 +166,14 @@ std::tuple<Value, Value, Value> batch_norm_backward(Value grad_out, const BatchN
 Value no_reserve(Value like) { return hlo::full(like.builder(), {DType::kUInt8, {0}}, 0); }
 
 void register_batch_norm(Registry& m) {
-  // native_batch_norm writes its running statistics, though its schema does not say so.
-  m.impl({"native_batch_norm", "_native_batch_norm_legit"},
+  // It writes its running statistics when training, though its schema does not say so.
+  m.impl("native_batch_norm",
          [](Value input, const MaybeValue& weight, const MaybeValue& bias, const MaybeValue& mean,
             const MaybeValue& var, bool training, const Promotable& momentum, double eps) {
            return with_written_statistics(
                batch_norm({input, weight, bias, mean, var}, training, momentum, eps));
          });
-  m.impl("_native_batch_norm_legit_functional",
+  m.impl({"_native_batch_norm_legit", "_native_batch_norm_legit_functional"},
          [](Value input, const MaybeValue& weight, const MaybeValue& bias, Value mean, Value var,
             bool training, const Promotable& momentum, double eps) -> std::vector<Value> {
            const BatchNormResults r =

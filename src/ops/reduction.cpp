@@ -274,9 +274,6 @@ void register_norms(Registry& m) {
     const Value difference = hlo::subtract(operands[0], operands[1]);
     return norm(difference, p, std::nullopt, false, std::nullopt);
   });
-  m.foreach ("_foreach_norm.Scalar", [](Value self, double ord, std::optional<DType> dtype) {
-    return norm(self, ord, std::nullopt, false, dtype);
-  });
 }
 
 // ---- logsumexp ----------------------------------------------------------------------------------
