@@ -58,7 +58,8 @@ struct Control {
   }
 };
 
-inline Control& control() {
+// Hidden, because the linker would merge the state of all loaded copies of the library into one.
+__attribute__((visibility("hidden"))) inline Control& control() {
   static auto& instance = *new Control;
   return instance;
 }
