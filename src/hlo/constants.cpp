@@ -27,14 +27,10 @@ struct NarrowFloat {
 
 NarrowFloat narrow_float(DType dtype) {
   switch (dtype) {
-    case DType::kFloat16:
-      return {10, 15, 0x7BFF, 0x7C00, 0x7E00, 0x8000};
-    case DType::kBFloat16:
-      return {7, 127, 0x7F7F, 0x7F80, 0x7FC0, 0x8000};
-    case DType::kFloat8E5M2:
-      return {2, 15, 0x7B, 0x7C, 0x7F, 0x80};
-    default:
-      return {3, 7, 0x7E, 0x7F, 0x7F, 0x80};
+    case DType::kFloat16: return {10, 15, 0x7BFF, 0x7C00, 0x7E00, 0x8000};
+    case DType::kBFloat16: return {7, 127, 0x7F7F, 0x7F80, 0x7FC0, 0x8000};
+    case DType::kFloat8E5M2: return {2, 15, 0x7B, 0x7C, 0x7F, 0x80};
+    default: return {3, 7, 0x7E, 0x7F, 0x7F, 0x80};
   }
 }
 

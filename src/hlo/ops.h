@@ -353,7 +353,7 @@ Values composite(const Values& operands, const std::string& name, const std::str
 // ---- Collectives (ops_collective.cpp) -----------------------------------------------------------
 struct Collective {
   std::vector<Dims> replica_groups = {};  // all of one size
-  std::int64_t channel_id = 0;       // 0: none
+  std::int64_t channel_id = 0;            // 0: none
   bool use_global_device_ids = false;
 };
 Values all_reduce(const Values& operands, const Collective& collective, const BinaryRegion& body);

@@ -33,14 +33,10 @@ std::string_view direction_text(ComparisonDirection direction) {
 std::string_view comparison_type(DType dtype, bool total_order) {
   switch (base::kind_of(dtype)) {
     case base::DTypeKind::kBool:
-    case base::DTypeKind::kUnsigned:
-      return "UNSIGNED";
-    case base::DTypeKind::kSigned:
-      return "SIGNED";
-    case base::DTypeKind::kFloating:
-      return total_order ? "TOTALORDER" : "FLOAT";
-    case base::DTypeKind::kComplex:
-      return "FLOAT";
+    case base::DTypeKind::kUnsigned: return "UNSIGNED";
+    case base::DTypeKind::kSigned: return "SIGNED";
+    case base::DTypeKind::kFloating: return total_order ? "TOTALORDER" : "FLOAT";
+    case base::DTypeKind::kComplex: return "FLOAT";
   }
   return "FLOAT";
 }

@@ -42,30 +42,19 @@ void with_host_type(base::DType dtype, const Body& body) {
   using base::DType;
   switch (dtype) {
     case DType::kBool:
-    case DType::kUInt8:
-      return body(static_cast<std::uint8_t*>(nullptr));
-    case DType::kUInt16:
-      return body(static_cast<std::uint16_t*>(nullptr));
-    case DType::kUInt32:
-      return body(static_cast<std::uint32_t*>(nullptr));
-    case DType::kUInt64:
-      return body(static_cast<std::uint64_t*>(nullptr));
-    case DType::kInt8:
-      return body(static_cast<std::int8_t*>(nullptr));
-    case DType::kInt16:
-      return body(static_cast<std::int16_t*>(nullptr));
-    case DType::kInt32:
-      return body(static_cast<std::int32_t*>(nullptr));
-    case DType::kInt64:
-      return body(static_cast<std::int64_t*>(nullptr));
+    case DType::kUInt8: return body(static_cast<std::uint8_t*>(nullptr));
+    case DType::kUInt16: return body(static_cast<std::uint16_t*>(nullptr));
+    case DType::kUInt32: return body(static_cast<std::uint32_t*>(nullptr));
+    case DType::kUInt64: return body(static_cast<std::uint64_t*>(nullptr));
+    case DType::kInt8: return body(static_cast<std::int8_t*>(nullptr));
+    case DType::kInt16: return body(static_cast<std::int16_t*>(nullptr));
+    case DType::kInt32: return body(static_cast<std::int32_t*>(nullptr));
+    case DType::kInt64: return body(static_cast<std::int64_t*>(nullptr));
     case DType::kFloat32:
-    case DType::kComplex64:
-      return body(static_cast<float*>(nullptr));
+    case DType::kComplex64: return body(static_cast<float*>(nullptr));
     case DType::kFloat64:
-    case DType::kComplex128:
-      return body(static_cast<double*>(nullptr));
-    default:
-      base::fail(base::ErrorKind::kInternal, "convert to float32 before the result");
+    case DType::kComplex128: return body(static_cast<double*>(nullptr));
+    default: base::fail(base::ErrorKind::kInternal, "convert to float32 before the result");
   }
 }
 
