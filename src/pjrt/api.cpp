@@ -31,17 +31,13 @@ constexpr std::array<std::pair<DType, PJRT_Buffer_Type>, base::kNumDTypes> kBuff
 
 NamedValue from_named_value(const PJRT_NamedValue& value) {
   switch (value.type) {
-    case PJRT_NamedValue_kString:
-      return std::string(value.string_value, value.value_size);
-    case PJRT_NamedValue_kInt64:
-      return value.int64_value;
+    case PJRT_NamedValue_kString: return std::string(value.string_value, value.value_size);
+    case PJRT_NamedValue_kInt64: return value.int64_value;
     case PJRT_NamedValue_kInt64List:
       return std::vector<std::int64_t>(value.int64_array_value,
                                        value.int64_array_value + value.value_size);
-    case PJRT_NamedValue_kFloat:
-      return value.float_value;
-    case PJRT_NamedValue_kBool:
-      return value.bool_value;
+    case PJRT_NamedValue_kFloat: return value.float_value;
+    case PJRT_NamedValue_kBool: return value.bool_value;
   }
   return std::string("<a value of a kind unknown to this version>");
 }

@@ -21,8 +21,7 @@ PJRT_HostBufferSemantics to_c(HostBufferSemantics semantics) {
       return PJRT_HostBufferSemantics_kImmutableUntilTransferCompletes;
     case HostBufferSemantics::kImmutableZeroCopy:
       return PJRT_HostBufferSemantics_kImmutableZeroCopy;
-    case HostBufferSemantics::kMutableZeroCopy:
-      return PJRT_HostBufferSemantics_kMutableZeroCopy;
+    case HostBufferSemantics::kMutableZeroCopy: return PJRT_HostBufferSemantics_kMutableZeroCopy;
   }
   return PJRT_HostBufferSemantics_kImmutableOnlyDuringCall;
 }
@@ -139,8 +138,9 @@ std::unique_ptr<Executable> Client::compile(std::string_view program,
   constexpr std::string_view kFormat = "mlir";
   const std::string serialized_options = options.serialize();
   auto c_program = PJRT_MAKE(PJRT_Program);
-  c_program.code =
-      const_cast<char*>(program.data());  // only read; elsewhere the field is an output
+  // Only read here; the field is not const because it is an output elsewhere.
+  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-const-cast)
+  c_program.code = const_cast<char*>(program.data());
   c_program.code_size = program.size();
   c_program.format = kFormat.data();
   c_program.format_size = kFormat.size();

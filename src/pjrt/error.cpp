@@ -8,12 +8,9 @@ namespace {
 
 base::ErrorKind kind_of(ErrorCode code) {
   switch (code) {
-    case ErrorCode::kResourceExhausted:
-      return base::ErrorKind::kOutOfMemory;
-    case ErrorCode::kUnimplemented:
-      return base::ErrorKind::kUnimplemented;
-    default:
-      return base::ErrorKind::kRuntime;
+    case ErrorCode::kResourceExhausted: return base::ErrorKind::kOutOfMemory;
+    case ErrorCode::kUnimplemented: return base::ErrorKind::kUnimplemented;
+    default: return base::ErrorKind::kRuntime;
   }
 }
 
@@ -21,40 +18,23 @@ base::ErrorKind kind_of(ErrorCode code) {
 
 std::string_view to_string(ErrorCode code) {
   switch (code) {
-    case ErrorCode::kOk:
-      return "OK";
-    case ErrorCode::kCancelled:
-      return "CANCELLED";
-    case ErrorCode::kUnknown:
-      return "UNKNOWN";
-    case ErrorCode::kInvalidArgument:
-      return "INVALID_ARGUMENT";
-    case ErrorCode::kDeadlineExceeded:
-      return "DEADLINE_EXCEEDED";
-    case ErrorCode::kNotFound:
-      return "NOT_FOUND";
-    case ErrorCode::kAlreadyExists:
-      return "ALREADY_EXISTS";
-    case ErrorCode::kPermissionDenied:
-      return "PERMISSION_DENIED";
-    case ErrorCode::kResourceExhausted:
-      return "RESOURCE_EXHAUSTED";
-    case ErrorCode::kFailedPrecondition:
-      return "FAILED_PRECONDITION";
-    case ErrorCode::kAborted:
-      return "ABORTED";
-    case ErrorCode::kOutOfRange:
-      return "OUT_OF_RANGE";
-    case ErrorCode::kUnimplemented:
-      return "UNIMPLEMENTED";
-    case ErrorCode::kInternal:
-      return "INTERNAL";
-    case ErrorCode::kUnavailable:
-      return "UNAVAILABLE";
-    case ErrorCode::kDataLoss:
-      return "DATA_LOSS";
-    case ErrorCode::kUnauthenticated:
-      return "UNAUTHENTICATED";
+    case ErrorCode::kOk: return "OK";
+    case ErrorCode::kCancelled: return "CANCELLED";
+    case ErrorCode::kUnknown: return "UNKNOWN";
+    case ErrorCode::kInvalidArgument: return "INVALID_ARGUMENT";
+    case ErrorCode::kDeadlineExceeded: return "DEADLINE_EXCEEDED";
+    case ErrorCode::kNotFound: return "NOT_FOUND";
+    case ErrorCode::kAlreadyExists: return "ALREADY_EXISTS";
+    case ErrorCode::kPermissionDenied: return "PERMISSION_DENIED";
+    case ErrorCode::kResourceExhausted: return "RESOURCE_EXHAUSTED";
+    case ErrorCode::kFailedPrecondition: return "FAILED_PRECONDITION";
+    case ErrorCode::kAborted: return "ABORTED";
+    case ErrorCode::kOutOfRange: return "OUT_OF_RANGE";
+    case ErrorCode::kUnimplemented: return "UNIMPLEMENTED";
+    case ErrorCode::kInternal: return "INTERNAL";
+    case ErrorCode::kUnavailable: return "UNAVAILABLE";
+    case ErrorCode::kDataLoss: return "DATA_LOSS";
+    case ErrorCode::kUnauthenticated: return "UNAUTHENTICATED";
   }
   return "UNKNOWN";
 }

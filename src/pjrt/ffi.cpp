@@ -25,14 +25,10 @@ std::array<CustomCall, kMaxCustomCalls>& functions() {
 
 XLA_FFI_Error_Code code_of(base::ErrorKind kind) {
   switch (kind) {
-    case base::ErrorKind::kOutOfMemory:
-      return XLA_FFI_Error_Code_RESOURCE_EXHAUSTED;
-    case base::ErrorKind::kUnimplemented:
-      return XLA_FFI_Error_Code_UNIMPLEMENTED;
-    case base::ErrorKind::kInvalidArgument:
-      return XLA_FFI_Error_Code_INVALID_ARGUMENT;
-    default:
-      return XLA_FFI_Error_Code_INTERNAL;
+    case base::ErrorKind::kOutOfMemory: return XLA_FFI_Error_Code_RESOURCE_EXHAUSTED;
+    case base::ErrorKind::kUnimplemented: return XLA_FFI_Error_Code_UNIMPLEMENTED;
+    case base::ErrorKind::kInvalidArgument: return XLA_FFI_Error_Code_INVALID_ARGUMENT;
+    default: return XLA_FFI_Error_Code_INTERNAL;
   }
 }
 
@@ -91,40 +87,23 @@ constexpr auto kEntryPoints = entry_points(std::make_index_sequence<kMaxCustomCa
 base::DType dtype_of(XLA_FFI_DataType type) {
   using base::DType;
   switch (type) {
-    case XLA_FFI_DataType_PRED:
-      return DType::kBool;
-    case XLA_FFI_DataType_U8:
-      return DType::kUInt8;
-    case XLA_FFI_DataType_U16:
-      return DType::kUInt16;
-    case XLA_FFI_DataType_U32:
-      return DType::kUInt32;
-    case XLA_FFI_DataType_U64:
-      return DType::kUInt64;
-    case XLA_FFI_DataType_S8:
-      return DType::kInt8;
-    case XLA_FFI_DataType_S16:
-      return DType::kInt16;
-    case XLA_FFI_DataType_S32:
-      return DType::kInt32;
-    case XLA_FFI_DataType_S64:
-      return DType::kInt64;
-    case XLA_FFI_DataType_F8E4M3FN:
-      return DType::kFloat8E4M3FN;
-    case XLA_FFI_DataType_F8E5M2:
-      return DType::kFloat8E5M2;
-    case XLA_FFI_DataType_F16:
-      return DType::kFloat16;
-    case XLA_FFI_DataType_BF16:
-      return DType::kBFloat16;
-    case XLA_FFI_DataType_F32:
-      return DType::kFloat32;
-    case XLA_FFI_DataType_F64:
-      return DType::kFloat64;
-    case XLA_FFI_DataType_C64:
-      return DType::kComplex64;
-    case XLA_FFI_DataType_C128:
-      return DType::kComplex128;
+    case XLA_FFI_DataType_PRED: return DType::kBool;
+    case XLA_FFI_DataType_U8: return DType::kUInt8;
+    case XLA_FFI_DataType_U16: return DType::kUInt16;
+    case XLA_FFI_DataType_U32: return DType::kUInt32;
+    case XLA_FFI_DataType_U64: return DType::kUInt64;
+    case XLA_FFI_DataType_S8: return DType::kInt8;
+    case XLA_FFI_DataType_S16: return DType::kInt16;
+    case XLA_FFI_DataType_S32: return DType::kInt32;
+    case XLA_FFI_DataType_S64: return DType::kInt64;
+    case XLA_FFI_DataType_F8E4M3FN: return DType::kFloat8E4M3FN;
+    case XLA_FFI_DataType_F8E5M2: return DType::kFloat8E5M2;
+    case XLA_FFI_DataType_F16: return DType::kFloat16;
+    case XLA_FFI_DataType_BF16: return DType::kBFloat16;
+    case XLA_FFI_DataType_F32: return DType::kFloat32;
+    case XLA_FFI_DataType_F64: return DType::kFloat64;
+    case XLA_FFI_DataType_C64: return DType::kComplex64;
+    case XLA_FFI_DataType_C128: return DType::kComplex128;
     default:
       base::fail(base::ErrorKind::kUnimplemented, "custom call: no PyTorch dtype for XLA's type ",
                  static_cast<int>(type));
@@ -206,24 +185,15 @@ std::int64_t CustomCallFrame::integer(std::string_view name) const {
   const auto* scalar = static_cast<const XLA_FFI_Scalar*>(
       find_attribute(frame_->attrs, name, XLA_FFI_AttrType_SCALAR));
   switch (scalar->dtype) {
-    case XLA_FFI_DataType_PRED:
-      return load<bool>(scalar->value) ? 1 : 0;
-    case XLA_FFI_DataType_S8:
-      return load<std::int8_t>(scalar->value);
-    case XLA_FFI_DataType_S16:
-      return load<std::int16_t>(scalar->value);
-    case XLA_FFI_DataType_S32:
-      return load<std::int32_t>(scalar->value);
-    case XLA_FFI_DataType_S64:
-      return load<std::int64_t>(scalar->value);
-    case XLA_FFI_DataType_U8:
-      return load<std::uint8_t>(scalar->value);
-    case XLA_FFI_DataType_U16:
-      return load<std::uint16_t>(scalar->value);
-    case XLA_FFI_DataType_U32:
-      return load<std::uint32_t>(scalar->value);
-    case XLA_FFI_DataType_U64:
-      return static_cast<std::int64_t>(load<std::uint64_t>(scalar->value));
+    case XLA_FFI_DataType_PRED: return load<bool>(scalar->value) ? 1 : 0;
+    case XLA_FFI_DataType_S8: return load<std::int8_t>(scalar->value);
+    case XLA_FFI_DataType_S16: return load<std::int16_t>(scalar->value);
+    case XLA_FFI_DataType_S32: return load<std::int32_t>(scalar->value);
+    case XLA_FFI_DataType_S64: return load<std::int64_t>(scalar->value);
+    case XLA_FFI_DataType_U8: return load<std::uint8_t>(scalar->value);
+    case XLA_FFI_DataType_U16: return load<std::uint16_t>(scalar->value);
+    case XLA_FFI_DataType_U32: return load<std::uint32_t>(scalar->value);
+    case XLA_FFI_DataType_U64: return static_cast<std::int64_t>(load<std::uint64_t>(scalar->value));
     default:
       base::fail(base::ErrorKind::kInvalidArgument, "custom call: attribute '", name,
                  "' is not an integer");

@@ -76,16 +76,11 @@ enum class Kind { kClient, kBuffer, kExecutable, kEvent, kError };
 
 constexpr const char* name_of(Kind kind) {
   switch (kind) {
-    case Kind::kClient:
-      return "client";
-    case Kind::kBuffer:
-      return "buffer";
-    case Kind::kExecutable:
-      return "executable";
-    case Kind::kEvent:
-      return "event";
-    case Kind::kError:
-      return "error";
+    case Kind::kClient: return "client";
+    case Kind::kBuffer: return "buffer";
+    case Kind::kExecutable: return "executable";
+    case Kind::kEvent: return "event";
+    case Kind::kError: return "error";
   }
   return "";
 }

@@ -260,19 +260,13 @@ class Program {
       return static_cast<double>(number);
     };
     switch (value.type.type) {
-      case PJRT_Buffer_Type_F32:
-        return as(float{});
-      case PJRT_Buffer_Type_F64:
-        return as(double{});
-      case PJRT_Buffer_Type_S32:
-        return as(std::int32_t{});
-      case PJRT_Buffer_Type_S64:
-        return as(std::int64_t{});
+      case PJRT_Buffer_Type_F32: return as(float{});
+      case PJRT_Buffer_Type_F64: return as(double{});
+      case PJRT_Buffer_Type_S32: return as(std::int32_t{});
+      case PJRT_Buffer_Type_S64: return as(std::int64_t{});
       case PJRT_Buffer_Type_PRED:
-      case PJRT_Buffer_Type_U8:
-        return as(std::uint8_t{});
-      default:
-        return 0;
+      case PJRT_Buffer_Type_U8: return as(std::uint8_t{});
+      default: return 0;
     }
   }
 
@@ -283,19 +277,13 @@ class Program {
       std::memcpy(at, &converted, sizeof(converted));
     };
     switch (value.type.type) {
-      case PJRT_Buffer_Type_F32:
-        return as(float{});
-      case PJRT_Buffer_Type_F64:
-        return as(double{});
-      case PJRT_Buffer_Type_S32:
-        return as(std::int32_t{});
-      case PJRT_Buffer_Type_S64:
-        return as(std::int64_t{});
+      case PJRT_Buffer_Type_F32: return as(float{});
+      case PJRT_Buffer_Type_F64: return as(double{});
+      case PJRT_Buffer_Type_S32: return as(std::int32_t{});
+      case PJRT_Buffer_Type_S64: return as(std::int64_t{});
       case PJRT_Buffer_Type_PRED:
-      case PJRT_Buffer_Type_U8:
-        return as(std::uint8_t{});
-      default:
-        return;
+      case PJRT_Buffer_Type_U8: return as(std::uint8_t{});
+      default: return;
     }
   }
 
