@@ -52,6 +52,9 @@ class Array final : public graph::Data {
   // One buffer per shard, in the order of the device's shards.
   const std::vector<pjrt::Buffer>& buffers() const;
 
+  // What a launch passes to the plugin; a donation takes the memory away.
+  pjrt::Buffer* launch_argument() { return &buffers_.front(); }
+
   // Once, by whoever was to make the value.
   void set_launched(std::vector<pjrt::Buffer> buffers, LaunchDescriptionPtr launch);
   void set_failed(std::exception_ptr error);

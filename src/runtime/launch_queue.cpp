@@ -2,8 +2,11 @@
 #include "runtime/launch_queue.h"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
+#include "base/error.h"
+#include "base/metrics.h"
 #include "base/settings.h"
 
 namespace torch_xla::runtime {
@@ -12,7 +15,16 @@ struct LaunchQueue::Place::Slot {
   // Under the queue's mutex: no longer awaited; without `start` the place was given up.
   bool is_settled = false;
   Start start;
+  std::uint64_t number = 0;  // how many places were reserved before
 };
+
+namespace {
+
+using Time = std::chrono::steady_clock::time_point;
+
+Time now() { return std::chrono::steady_clock::now(); }
+
+}  // namespace
 
 struct LaunchQueue::State : std::enable_shared_from_this<State> {
   std::mutex mutex;
@@ -21,38 +33,44 @@ struct LaunchQueue::State : std::enable_shared_from_this<State> {
   // All below are under `mutex`.
   std::deque<std::shared_ptr<Place::Slot>> slots;
   std::uint64_t num_reserved = 0;
-  std::uint64_t num_unfinished = 0;
   // Launches end in any order: which of those since `first_unfinished` have.
   std::uint64_t first_unfinished = 0;
   std::deque<bool> is_finished;
   bool is_closing = false;
   std::thread thread;
+  Time last_finish;
 
   void run();
-  // Calls `finish` when the work of launch `number` is done.
-  void watch(const pjrt::Event& event, std::uint64_t number);
-  void finish(std::uint64_t number);
+  // Calls `finish` when the work of the slot's launch is done.
+  void watch(const pjrt::Event& event, std::uint64_t number, Time start);
+  void finish(std::uint64_t number, std::optional<Time> start);
 };
 
 void LaunchQueue::State::run() {
   std::unique_lock lock(mutex);
-  for (std::uint64_t number = 0;; ++number) {
+  while (true) {
     submitted.wait(lock, [&] { return slots.empty() ? is_closing : slots.front()->is_settled; });
     if (slots.empty()) return;
     const std::shared_ptr<Place::Slot> slot = std::move(slots.front());
     slots.pop_front();
     lock.unlock();
-    pjrt::Event event;
+    const Time start = now();
+    std::optional<pjrt::Event> event;
     if (slot->start) event = slot->start();
     slot->start = nullptr;
-    watch(event, number);
+    if (event.has_value()) {
+      watch(*event, slot->number, start);
+    } else {
+      finish(slot->number, std::nullopt);
+    }
     lock.lock();
   }
 }
 
-void LaunchQueue::State::watch(const pjrt::Event& event, std::uint64_t number) {
+void LaunchQueue::State::watch(const pjrt::Event& event, std::uint64_t number, Time start) {
   try {
-    event.on_ready([state = shared_from_this(), number](const auto&) { state->finish(number); });
+    event.on_ready(
+        [state = shared_from_this(), number, start](const auto&) { state->finish(number, start); });
   } catch (const base::Error&) {
     // A plugin without callbacks, or a broken event: nothing can be overlapped then.
     try {
@@ -60,14 +78,21 @@ void LaunchQueue::State::watch(const pjrt::Event& event, std::uint64_t number) {
     } catch (const base::Error&) {
       // The outputs report it.
     }
-    finish(number);
+    finish(number, start);
   }
 }
 
-void LaunchQueue::State::finish(std::uint64_t number) {
+void LaunchQueue::State::finish(std::uint64_t number, std::optional<Time> start) {
+  static base::Metric& time = base::metric("ExecuteTime");
   {
     const std::lock_guard lock(mutex);
-    --num_unfinished;
+    if (start.has_value()) {
+      // What was launched while its predecessor ran has not run meanwhile.
+      const Time end = now();
+      const std::chrono::nanoseconds elapsed = end - std::max(*start, last_finish);
+      last_finish = end;
+      time.record(static_cast<double>(elapsed.count()));
+    }
     is_finished[number - first_unfinished] = true;
     while (!is_finished.empty() && is_finished.front()) {
       is_finished.pop_front();
@@ -108,30 +133,29 @@ void LaunchQueue::close() {
   if (thread.joinable()) thread.join();
 }
 
-void LaunchQueue::wait_for_room() {
-  const auto limit = static_cast<std::uint64_t>(
-      std::max<std::int64_t>(base::settings().max_inflight_launches(), 1));
-  std::unique_lock lock(state_->mutex);
-  base::check(!state_->is_closing, "the xla device was shut down");
-  state_->finished.wait(lock, [&] { return state_->num_unfinished < limit; });
-}
-
 LaunchQueue::Place LaunchQueue::reserve() {
   Place place;
   place.queue_ = this;
   place.slot_ = std::make_shared<Place::Slot>();
   const std::lock_guard lock(state_->mutex);
+  base::check(!state_->is_closing, "the xla device was shut down");
   if (!state_->thread.joinable()) {
     state_->thread = std::thread([state = state_] { state->run(); });
   }
   state_->slots.push_back(place.slot_);
-  ++state_->num_reserved;
-  ++state_->num_unfinished;
+  place.slot_->number = state_->num_reserved++;
   state_->is_finished.push_back(false);
   return place;
 }
 
 void LaunchQueue::submit(Place place, Start start) {
+  const auto limit = static_cast<std::uint64_t>(
+      std::max<std::int64_t>(base::settings().max_inflight_launches(), 1));
+  {
+    std::unique_lock lock(state_->mutex);
+    state_->finished.wait(lock,
+                          [&] { return place.slot_->number < state_->first_unfinished + limit; });
+  }
   place.slot_->start = std::move(start);
   place.release();
 }

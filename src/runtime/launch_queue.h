@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 
 #include "pjrt/event.h"
@@ -18,8 +19,8 @@ namespace torch_xla::runtime {
 // First in, first out, in the order of `reserve`. All methods are thread-safe.
 class LaunchQueue {
  public:
-  // Launches; returns the event of its completion. Must not throw.
-  using Start = std::function<pjrt::Event()>;
+  // Launches; returns the event of its completion, or nothing when it failed. Must not throw.
+  using Start = std::function<std::optional<pjrt::Event>()>;
 
   // A place in the queue. Places behind it wait until it is submitted or destroyed.
   class Place {
@@ -42,16 +43,15 @@ class LaunchQueue {
   LaunchQueue(const LaunchQueue&) = delete;
   LaunchQueue& operator=(const LaunchQueue&) = delete;
 
-  // Blocks while as many launches as XLA_MAX_INFLIGHT_LAUNCHES are unfinished. Hold no lock. Throws
+  // Never blocks. Taken under the recording lock: what is launched later may depend on it. Throws
   // when the queue is closed.
-  void wait_for_room();
-  // Never blocks. Taken under the recording lock: what is launched later may depend on it.
   Place reserve();
-  // Fills in the place; `start` is called on the queue's thread when its turn has come.
+  // Fills in the place; `start` is called on the queue's thread when its turn has come. Blocks
+  // while as many launches before it as XLA_MAX_INFLIGHT_LAUNCHES are unfinished: hold no lock.
   void submit(Place place, Start start);
   // Blocks until everything reserved so far has been executed, well or not.
   void wait_idle();
-  // Waits for what was reserved and ends the thread. Nothing may be reserved after.
+  // Waits for what was reserved and ends the thread. Nothing can be reserved after.
   void close();
 
  private:

@@ -1,0 +1,89 @@
+// Futures under keys: the first thread that asks for a key makes the future, others wait for it.
+#include "runtime/compile_cache.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/settings.h"
+
+namespace torch_xla::runtime {
+namespace {
+
+std::size_t max_size() {
+  return static_cast<std::size_t>(
+      std::max<std::int64_t>(base::settings().compilation_cache_size(), 1));
+}
+
+}  // namespace
+
+CompiledProgramPtr CompileCache::find(const base::Hash128& key) {
+  Future future;
+  {
+    const std::lock_guard lock(mutex_);
+    const Future* found = programs_.find(key);
+    if (found == nullptr) return nullptr;
+    future = *found;
+  }
+  return future.get();
+}
+
+CompiledProgramPtr CompileCache::find_or_compile(const base::Hash128& key, const Compile& compile) {
+  std::promise<CompiledProgramPtr> promise;
+  Future future;
+  std::vector<Future> evicted;
+  {
+    const std::lock_guard lock(mutex_);
+    if (const Future* found = programs_.find(key)) {
+      future = *found;
+    } else {
+      programs_.insert(key, promise.get_future().share(), max_size(), evicted);
+    }
+  }
+  if (future.valid()) return future.get();
+  try {
+    CompiledProgramPtr program = compile();
+    promise.set_value(program);
+    return program;
+  } catch (...) {
+    {
+      const std::lock_guard lock(mutex_);
+      programs_.erase(key);
+    }
+    promise.set_exception(std::current_exception());
+    throw;
+  }
+}
+
+std::vector<bool> CompileCache::changed_constants(const base::Hash128& relaxed_key,
+                                                  std::span<const std::uint64_t> constants) {
+  std::vector<Constants> evicted;
+  const std::lock_guard lock(mutex_);
+  Constants* seen = constants_.find(relaxed_key);
+  if (seen == nullptr) {
+    constants_.insert(relaxed_key,
+                      {{constants.begin(), constants.end()}, std::vector<bool>(constants.size())},
+                      max_size(), evicted);
+    return {};
+  }
+  for (std::size_t i = 0; i < constants.size(); ++i) {
+    if (constants[i] == seen->first[i]) continue;
+    seen->has_changed[i] = true;
+    seen->any_has_changed = true;
+  }
+  return seen->any_has_changed ? seen->has_changed : std::vector<bool>();
+}
+
+void CompileCache::clear() {
+  std::vector<Future> programs;
+  std::vector<Constants> constants;
+  const std::lock_guard lock(mutex_);
+  programs_.clear(programs);
+  constants_.clear(constants);
+}
+
+std::size_t CompileCache::size() const {
+  const std::lock_guard lock(mutex_);
+  return programs_.size();
+}
+
+}  // namespace torch_xla::runtime

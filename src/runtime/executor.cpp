@@ -1,0 +1,191 @@
+// From a plan to a launch: finding or compiling its program, and submitting it.
+#include "runtime/executor.h"
+
+#include <atomic>
+#include <utility>
+
+#include "base/error.h"
+#include "base/metrics.h"
+#include "ops/lower.h"
+#include "runtime/client.h"
+#include "runtime/compile_cache.h"
+#include "runtime/launch.h"
+#include "runtime/plan.h"
+#include "runtime/platform_options.h"
+
+namespace torch_xla::runtime {
+namespace {
+
+std::atomic<std::int64_t> compile_count{0};
+
+CompileCache& cache() {
+  static auto* const instance = new CompileCache();
+  return *instance;
+}
+
+std::string describe(const graph::Trace& trace) {
+  return base::str("graph ", base::to_string(trace.strict_key).substr(0, 8), " of ",
+                   trace.steps.size(), " operations");
+}
+
+CompiledProgramPtr compile(const graph::Trace& trace, std::span<const ops::Donation> donations,
+                           std::vector<bool> promoted) {
+  static base::Counter& uncached = base::counter("UncachedCompile");
+  static base::Metric& time = base::metric("CompileTime");
+  static base::Metric& aliases = base::metric("InputOutputAliasCount", base::MetricKind::kNumber);
+  uncached.add();
+  const base::TimedSection timed(time);
+  ops::Program program = ops::lower(trace, {platform(), donations, std::move(promoted)});
+  CompiledProgram compiled;
+  compiled.executable = client().pjrt_client().compile(program.text, compile_options(platform()));
+  compiled.promoted_floats = std::move(program.promoted_floats);
+  compiled.promoted_ints = std::move(program.promoted_ints);
+  compile_count.fetch_add(1, std::memory_order_relaxed);
+  aliases.record(static_cast<double>(donations.size()));
+  return std::make_shared<const CompiledProgram>(std::move(compiled));
+}
+
+// Of what every executable depends on beside the graph.
+base::Hash128 key_of(const base::Hash128& graph_key, const base::Hash128& options_key,
+                     std::span<const ops::Donation> donations) {
+  base::Hasher hasher;
+  hasher.add(graph_key);
+  hasher.add(options_key);
+  hasher.add(donations.size());
+  for (const ops::Donation& donation : donations) {
+    hasher.add(static_cast<std::uint64_t>(donation.root) << 32 | donation.leaf);
+  }
+  return hasher.finish();
+}
+
+// Of the graph in which the promoted constants are data.
+base::Hash128 promoted_key(const base::Hash128& relaxed_key, const std::vector<bool>& promoted,
+                           std::span<const std::uint64_t> constants) {
+  base::Hasher hasher;
+  hasher.add(relaxed_key);
+  for (std::size_t i = 0; i < promoted.size(); ++i) {
+    hasher.add(promoted[i] ? 1 : 0);
+    if (!promoted[i]) hasher.add(constants[i]);
+  }
+  return hasher.finish();
+}
+
+CompiledProgramPtr find_program(const graph::Trace& trace,
+                                std::span<const ops::Donation> donations) {
+  static base::Counter& cached = base::counter("CachedCompile");
+  const base::Hash128 options_key = compile_options_key(platform());
+  const base::Hash128 strict = key_of(trace.strict_key, options_key, donations);
+  bool is_new = false;
+  CompiledProgramPtr program = cache().find(strict);
+  if (program == nullptr) {
+    std::vector<bool> promoted;
+    base::Hash128 key = strict;
+    if (!trace.promotables.empty()) {
+      const base::Hash128 relaxed = key_of(trace.relaxed_key, options_key, donations);
+      promoted = cache().changed_constants(relaxed, trace.promotables);
+      if (!promoted.empty()) key = promoted_key(relaxed, promoted, trace.promotables);
+    }
+    program = cache().find_or_compile(key, [&] {
+      is_new = true;
+      return compile(trace, donations, std::move(promoted));
+    });
+  }
+  if (!is_new) cached.add();
+  return program;
+}
+
+void append_promoted(std::vector<std::uint64_t>& numbers, const graph::Trace& trace,
+                     const std::vector<std::uint32_t>& positions) {
+  for (const std::uint32_t position : positions) {
+    numbers.push_back(trace.promotables[position]);
+  }
+}
+
+void find_program(Launch& launch, const graph::Trace& trace) {
+  try {
+    launch.program = find_program(trace, launch.donations);
+  } catch (const base::Error& error) {
+    const std::string where =
+        launch.description.where.empty() ? "" : base::str(" (at ", launch.description.where, ")");
+    const base::Error named(error.kind(), base::str("compiling ", launch.description.program, where,
+                                                    " failed: ", error.what()));
+    launch.fail(std::make_exception_ptr(named));
+    throw named;
+  } catch (...) {
+    launch.fail(std::current_exception());
+    throw;
+  }
+}
+
+// Launches the plan, or fails its arrays and throws. Frees what the plan holds before the launch,
+// so that arrays which only the graph used may be donated.
+void run(Device& device, Plan plan, std::string_view where) {
+  static base::Metric& graph_size = base::metric("TensorsGraphSize", base::MetricKind::kNumber);
+  graph_size.record(static_cast<double>(plan.trace.steps.size()));
+  const auto launch = std::make_shared<Launch>();
+  launch->device = &device;
+  launch->outputs = std::move(plan.outputs);
+  launch->donations = std::move(plan.donations);
+  launch->description = {describe(plan.trace), std::string(where), launch->outputs.size(), 0};
+  find_program(*launch, plan.trace);
+  launch->inputs = std::move(plan.trace.leaves);
+  launch->floats = std::move(plan.trace.floats);
+  launch->ints = std::move(plan.trace.ints);
+  append_promoted(launch->floats, plan.trace, launch->program->promoted_floats);
+  append_promoted(launch->ints, plan.trace, launch->program->promoted_ints);
+  plan.garbage.clear();
+  plan.trace = {};
+  device.launches().submit(std::move(plan.place), [launch] { return launch->start(); });
+}
+
+}  // namespace
+
+void sync(Device& device, bool wait_for_values, std::string_view where) {
+  Plan plan = plan_sync(device);
+  ArrayPtr output;
+  if (!plan.is_empty()) {
+    output = plan.outputs.front();
+    run(device, std::move(plan), where);
+  }
+  if (!wait_for_values) return;
+  device.launches().wait_idle();
+  // If the program failed, so has each of its outputs.
+  if (output != nullptr) output->wait_ready();
+}
+
+std::vector<ArrayPtr> compute(Device& device, const ReadValues& read, std::string_view where) {
+  std::vector<ArrayPtr> arrays;
+  Plan plan = plan_compute(device, read, arrays);
+  if (!plan.is_empty()) run(device, std::move(plan), where);
+  return arrays;
+}
+
+std::vector<ArrayPtr> compute(Device& device, std::span<const graph::Value> values,
+                              std::string_view where) {
+  return compute(
+      device,
+      [&](std::vector<graph::NodeRef>&) {
+        return std::vector<graph::Value>(values.begin(), values.end());
+      },
+      where);
+}
+
+void wait(Device& device) { device.launches().wait_idle(); }
+
+std::string pending_program(Device& device, std::span<const graph::Value> values) {
+  return ops::lower(trace_of(device, values), {platform()}).text;
+}
+
+std::string pending_program(Device& device) {
+  return ops::lower(trace_of_live(device), {platform()}).text;
+}
+
+ComputationStats computation_stats() {
+  return {compile_count.load(std::memory_order_relaxed), num_launches()};
+}
+
+void clear_compilation_cache() { cache().clear(); }
+
+std::size_t compilation_cache_size() { return cache().size(); }
+
+}  // namespace torch_xla::runtime

@@ -1,0 +1,115 @@
+// Gathering the arguments of a launch and handing out its results.
+#include "runtime/launch.h"
+
+#include <atomic>
+#include <exception>
+#include <utility>
+
+#include "base/error.h"
+#include "base/metrics.h"
+#include "pjrt/client.h"
+#include "runtime/device.h"
+
+namespace torch_xla::runtime {
+namespace {
+
+std::atomic<std::int64_t> launch_count{0};
+
+Array& array_of(const graph::DataPtr& data) { return static_cast<Array&>(*data); }
+
+// A vector of numbers as an argument. Tiny, so the plugin copies it during the call.
+pjrt::Buffer upload_numbers(pjrt::Device& device, base::DType dtype,
+                            const std::vector<std::uint64_t>& numbers) {
+  const std::int64_t dims[] = {static_cast<std::int64_t>(numbers.size())};
+  return device.client().buffer_from_host_buffer(
+      numbers.data(), dtype, dims, {}, &device,
+      pjrt::HostBufferSemantics::kImmutableOnlyDuringCall);
+}
+
+// Whoever else holds an input may read it later: a user's tensor, a transfer, another launch.
+std::vector<std::int64_t> find_non_donatable(const std::vector<graph::DataPtr>& inputs,
+                                             const std::vector<ops::Donation>& donations) {
+  std::vector<std::int64_t> indices;
+  for (const ops::Donation& donation : donations) {
+    if (inputs[donation.leaf].use_count() > 1) indices.push_back(donation.leaf);
+  }
+  return indices;
+}
+
+}  // namespace
+
+std::optional<pjrt::Event> Launch::start() {
+  try {
+    // The error of an input is about the program that was to make it; it passes through.
+    for (const graph::DataPtr& input : inputs) array_of(input).wait_launched();
+  } catch (...) {
+    fail(std::current_exception());
+    return std::nullopt;
+  }
+  try {
+    pjrt::ExecuteResult result = execute();
+    launch_count.fetch_add(1, std::memory_order_relaxed);
+    set_outputs(result);
+    inputs.clear();
+    program.reset();
+    return result.events.empty() ? pjrt::Event() : std::move(result.events.front());
+  } catch (...) {
+    fail(launch_error(description, std::current_exception()));
+    return std::nullopt;
+  }
+}
+
+pjrt::ExecuteResult Launch::execute() {
+  pjrt::Device& target = device->pjrt_device();
+  std::vector<pjrt::Buffer> numbers;
+  if (!floats.empty() || !ints.empty()) {
+    static base::Metric& time = base::metric("TransferToDeviceTime");
+    static base::Metric& bytes = base::metric("OutboundData", base::MetricKind::kBytes);
+    const base::TimedSection timed(time);
+    numbers.reserve(2);
+    if (!floats.empty()) {
+      numbers.push_back(upload_numbers(target, base::DType::kFloat64, floats));
+    }
+    if (!ints.empty()) numbers.push_back(upload_numbers(target, base::DType::kInt64, ints));
+    bytes.record(static_cast<double>((floats.size() + ints.size()) * sizeof(std::uint64_t)));
+  }
+  std::vector<pjrt::Buffer*> arguments;
+  arguments.reserve(inputs.size() + numbers.size());
+  for (const graph::DataPtr& input : inputs) {
+    arguments.push_back(array_of(input).launch_argument());
+  }
+  for (pjrt::Buffer& buffer : numbers) arguments.push_back(&buffer);
+  const std::vector<std::int64_t> non_donatable = find_non_donatable(inputs, donations);
+  description.num_donated = donations.size() - non_donatable.size();
+  pjrt::ExecuteOptions options;
+  options.non_donatable_input_indices = non_donatable;
+  options.execute_device = &target;
+  options.call_location = description.where.empty() ? nullptr : description.where.c_str();
+  options.want_events = true;
+  return program->executable->execute(arguments, options);
+}
+
+void Launch::set_outputs(pjrt::ExecuteResult& result) {
+  // One device per launch so far, hence one shard per array.
+  std::vector<pjrt::Buffer>& buffers = result.outputs.front();
+  base::internal_check(buffers.size() == outputs.size(), description.program, " has ",
+                       outputs.size(), " results, and the plugin gave ", buffers.size());
+  const auto shared = std::make_shared<const LaunchDescription>(description);
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    std::vector<pjrt::Buffer> shards;
+    shards.push_back(std::move(buffers[i]));
+    outputs[i]->set_launched(std::move(shards), shared);
+  }
+  outputs.clear();
+}
+
+void Launch::fail(const std::exception_ptr& error) {
+  for (const ArrayPtr& output : outputs) output->set_failed(error);
+  outputs.clear();
+  inputs.clear();
+  program.reset();
+}
+
+std::int64_t num_launches() { return launch_count.load(std::memory_order_relaxed); }
+
+}  // namespace torch_xla::runtime

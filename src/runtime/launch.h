@@ -1,0 +1,46 @@
+// One execution of a compiled program: what it reads, what it makes, and how its failure reaches
+// both. Made by the executor, started by the launch queue's thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "graph/node.h"
+#include "ops/lower.h"
+#include "pjrt/event.h"
+#include "runtime/array.h"
+#include "runtime/compile_cache.h"
+
+namespace torch_xla::runtime {
+
+class Device;
+
+struct Launch {
+  Device* device = nullptr;
+  CompiledProgramPtr program;
+  // One reference each: an input that someone else holds too is not donated.
+  std::vector<graph::DataPtr> inputs;
+  // The numbers that travel with the nodes, in the order of the program's two vectors.
+  std::vector<std::uint64_t> floats;
+  std::vector<std::uint64_t> ints;
+  std::vector<ops::Donation> donations;
+  std::vector<ArrayPtr> outputs;
+  LaunchDescription description;
+
+  // Fills in the outputs, or fails them, and lets go of everything. Returns nothing after a
+  // failure. May block. Never throws.
+  std::optional<pjrt::Event> start();
+
+  void fail(const std::exception_ptr& error);
+
+ private:
+  pjrt::ExecuteResult execute();
+  void set_outputs(pjrt::ExecuteResult& result);
+};
+
+// How many programs were executed since the process began.
+std::int64_t num_launches();
+
+}  // namespace torch_xla::runtime

@@ -1,0 +1,220 @@
+// Planning under the recording lock. What nodes and aliases are left as after each kind of run is
+// said where it is done.
+#include "runtime/plan.h"
+
+#include <mutex>
+
+#include "base/error.h"
+#include "base/metrics.h"
+#include "base/settings.h"
+#include "graph/alias.h"
+#include "runtime/device.h"
+
+namespace torch_xla::runtime {
+namespace {
+
+class RecordingLock {
+ public:
+  explicit RecordingLock(Device& device) : lock_(device.live().mutex, std::defer_lock) {
+    static base::Metric& wait = base::metric("DeviceLockWait");
+    const base::TimedSection timed(wait);
+    lock_.lock();
+  }
+
+ private:
+  std::unique_lock<std::mutex> lock_;
+};
+
+// A node that a barrier of another thread has used up has no operands left.
+void check_complete(const graph::Trace& trace) {
+  for (const graph::Trace::Step& step : trace.steps) {
+    base::internal_check(step.node->operands().size() == step.node->entry()->operands.size(),
+                         "a value of aten::", step.node->entry()->op->name,
+                         " was read before a barrier and used after it");
+  }
+}
+
+// True when something beside this trace refers to the step's node.
+bool is_external(const graph::Trace::Step& step) {
+  return step.node->use_count() > step.uses + 1;  // 1: the trace's own reference
+}
+
+struct LiveValues {
+  std::vector<graph::Value> roots;
+  std::vector<graph::Alias*> owners;
+};
+
+LiveValues collect_live(Device& device, std::vector<graph::NodeRef>& garbage) {
+  LiveValues live;
+  device.live().for_each([&](graph::Alias& alias) {
+    const graph::Value& value = alias.value();
+    if (!value) return;
+    if (value.node->entry() == nullptr) {
+      alias.expire_views();
+    } else if (const graph::DataPtr data = value.node->data(value.output)) {
+      // A read computed it.
+      alias.rebase({graph::Node::make_leaf(data), 0}, garbage);
+      alias.settle(data);
+    } else {
+      live.roots.push_back(value);
+      live.owners.push_back(&alias);
+    }
+  });
+  return live;
+}
+
+// Which arrays the new values of aliases may replace. A function of the graph alone; whether an
+// array is free to be donated this time is decided at the launch.
+class DonationFinder {
+ public:
+  explicit DonationFinder(const graph::Trace& trace)
+      : trace_(trace),
+        is_enabled_(base::settings().enable_param_aliasing()),
+        is_taken_(trace.leaves.size()) {}
+
+  void add(std::size_t root, const base::Shape& shape, const graph::DataPtr& replaced,
+           std::vector<ops::Donation>& donations) {
+    if (!is_enabled_ || replaced == nullptr || replaced->shape() != shape) return;
+    const std::optional<std::uint32_t> leaf = graph::find_leaf(trace_, *replaced);
+    if (!leaf.has_value() || is_taken_[*leaf]) return;
+    is_taken_[*leaf] = true;
+    donations.push_back({static_cast<std::uint32_t>(root), *leaf});
+  }
+
+ private:
+  const graph::Trace& trace_;
+  const bool is_enabled_;
+  std::vector<bool> is_taken_;
+};
+
+}  // namespace
+
+Plan plan_sync(Device& device) {
+  Plan plan;
+  LiveValues live;  // freed outside the lock
+  const RecordingLock lock(device);
+  live = collect_live(device, plan.garbage);
+  if (live.roots.empty()) return plan;
+  plan.place = device.launches().reserve();
+  plan.trace = graph::walk(live.roots);
+  check_complete(plan.trace);
+  DonationFinder donations(plan.trace);
+  std::vector<graph::Source> roots;
+  for (std::size_t i = 0; i < live.roots.size(); ++i) {
+    const graph::Value& value = live.roots[i];
+    graph::Alias& alias = *live.owners[i];
+    graph::DataPtr data = value.node->data(value.output);
+    if (data == nullptr) {  // else an earlier alias has the same value
+      ArrayPtr array = Array::make_pending(device, value.node->shape(value.output));
+      donations.add(roots.size(), array->shape(), alias.settled(), plan.donations);
+      roots.push_back(plan.trace.roots[i]);
+      plan.outputs.push_back(array);
+      data = std::move(array);
+      value.node->set_data(value.output, data);
+    }
+    alias.rebase({graph::Node::make_leaf(data), 0}, plan.garbage);
+    alias.settle(std::move(data));
+  }
+  plan.trace.roots = std::move(roots);
+  // Nobody may compute from these nodes again. One that is held from elsewhere, as a view's stale
+  // reading, must not keep the arrays behind it.
+  for (const graph::Trace::Step& step : plan.trace.steps) {
+    if (is_external(step)) step.node->drop_operands(plan.garbage);
+  }
+  return plan;
+}
+
+namespace {
+
+// Makes output `output` of step `index` a result of the plan.
+void add_output(Device& device, Plan& plan, std::uint32_t index, std::uint32_t output) {
+  graph::Node& node = *plan.trace.steps[index].node;
+  ArrayPtr array = Array::make_pending(device, node.shape(output));
+  node.set_data(output, array);
+  plan.outputs.push_back(std::move(array));
+  plan.trace.roots.push_back({index, output, false});
+}
+
+// All outputs of the steps that are held from outside the trace, but views.
+void add_external(Device& device, Plan& plan) {
+  for (std::uint32_t i = 0; i < plan.trace.steps.size(); ++i) {
+    const graph::Trace::Step& step = plan.trace.steps[i];
+    const graph::Entry& entry = *step.node->entry();
+    if (entry.op->is_view || !is_external(step)) continue;
+    for (std::uint32_t output = 0; output < entry.outputs.size(); ++output) {
+      if (entry.outputs[output] == nullptr || step.node->data(output) != nullptr) continue;
+      add_output(device, plan, i, output);
+    }
+  }
+}
+
+// The walk's keys know the values that were asked for, not the results added since.
+void extend_keys(graph::Trace& trace, std::size_t first_added) {
+  for (base::Hash128* key : {&trace.strict_key, &trace.relaxed_key}) {
+    base::Hasher hasher;
+    hasher.add(*key);
+    for (std::size_t i = first_added; i < trace.roots.size(); ++i) {
+      hasher.add(static_cast<std::uint64_t>(trace.roots[i].index) << 32 | trace.roots[i].output);
+    }
+    *key = hasher.finish();
+  }
+}
+
+ArrayPtr array_of(const graph::Value& value) {
+  return std::static_pointer_cast<Array>(value.node->data(value.output));
+}
+
+}  // namespace
+
+Plan plan_compute(Device& device, const ReadValues& read, std::vector<ArrayPtr>& arrays) {
+  Plan plan;
+  std::vector<graph::Value> values;  // freed outside the lock
+  std::vector<graph::Value> missing;
+  const RecordingLock lock(device);
+  values = read(plan.garbage);
+  for (const graph::Value& value : values) {
+    if (array_of(value) == nullptr) missing.push_back(value);
+  }
+  if (!missing.empty()) {
+    plan.place = device.launches().reserve();
+    plan.trace = graph::walk(missing);
+    check_complete(plan.trace);
+    const std::vector<graph::Source> wanted = std::move(plan.trace.roots);
+    plan.trace.roots.clear();
+    for (const graph::Source& source : wanted) {
+      const graph::Node& node = *plan.trace.steps[source.index].node;
+      if (node.data(source.output) != nullptr) continue;  // asked for twice
+      add_output(device, plan, source.index, source.output);
+    }
+    const std::size_t num_wanted = plan.trace.roots.size();
+    add_external(device, plan);
+    extend_keys(plan.trace, num_wanted);
+    for (const graph::Trace::Step& step : plan.trace.steps) {
+      if (step.node->is_computed()) step.node->drop_operands(plan.garbage);
+    }
+  }
+  arrays.reserve(values.size());
+  for (const graph::Value& value : values) arrays.push_back(array_of(value));
+  return plan;
+}
+
+graph::Trace trace_of(Device& device, std::span<const graph::Value> values) {
+  const RecordingLock lock(device);
+  graph::Trace trace = graph::walk(values);
+  check_complete(trace);
+  return trace;
+}
+
+graph::Trace trace_of_live(Device& device) {
+  std::vector<graph::Value> roots;
+  const RecordingLock lock(device);
+  device.live().for_each([&](const graph::Alias& alias) {
+    const graph::Value& value = alias.value();
+    if (value && value.node->data(value.output) == nullptr) roots.push_back(value);
+  });
+  graph::Trace trace = graph::walk(roots);
+  check_complete(trace);
+  return trace;
+}
+
+}  // namespace torch_xla::runtime

@@ -1,0 +1,43 @@
+// What a barrier or a read is about to run. Everything that must be consistent with recording
+// happens here, in one hold of the device's recording lock: choosing the values, walking the graph,
+// and replacing the values by arrays that are still to be computed, so that no other thread
+// computes them again and later recording starts from them.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "graph/walk.h"
+#include "ops/lower.h"
+#include "runtime/array.h"
+#include "runtime/executor.h"
+#include "runtime/launch_queue.h"
+
+namespace torch_xla::runtime {
+
+class Device;
+
+struct Plan {
+  graph::Trace trace;
+  // An array per root, pending; whoever holds the plan must launch or fail them.
+  std::vector<ArrayPtr> outputs;
+  std::vector<ops::Donation> donations;
+  LaunchQueue::Place place;
+  // To be freed outside the lock, like the trace.
+  std::vector<graph::NodeRef> garbage;
+
+  bool is_empty() const { return outputs.empty(); }
+};
+
+// All live values of the device; they are leaves from now on.
+Plan plan_sync(Device& device);
+
+// The values that `read` gives (called under the lock), and those that are computed on the way and
+// that someone may ask for later, views aside: they are cheap. `arrays` receives one per value.
+Plan plan_compute(Device& device, const ReadValues& read, std::vector<ArrayPtr>& arrays);
+
+// The graph of the values, or of all live values of the device, as it is; changes nothing.
+graph::Trace trace_of(Device& device, std::span<const graph::Value> values);
+graph::Trace trace_of_live(Device& device);
+
+}  // namespace torch_xla::runtime
