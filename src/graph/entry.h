@@ -74,6 +74,8 @@ struct Entry {
   std::vector<const TensorType*> operands;
   std::vector<Slot> slots;
   std::vector<const TensorType*> outputs;  // null where the call returns an undefined tensor
+  // Of a view: the entry that maps (parent, new view) to the new parent.
+  const Entry* inverse = nullptr;
 };
 
 // Computes what `Entry::key` must be from the other fields.

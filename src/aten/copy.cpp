@@ -1,0 +1,219 @@
+// Copies to, from and between devices.
+#include "aten/copy.h"
+
+#include <ATen/ops/_copy_from.h>
+#include <ATen/ops/all.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/empty_strided.h>
+#include <ATen/ops/eq.h>
+#include <ATen/ops/full.h>
+
+#include "aten/device.h"
+#include "aten/errors.h"
+#include "aten/record.h"
+#include "aten/tensor.h"
+#include "base/metrics.h"
+#include "runtime/array.h"
+#include "runtime/transfer.h"
+
+namespace torch_xla::aten {
+namespace {
+
+std::function<void(const std::function<void()>&)>& blocking_scope() {
+  static auto* const scope = new std::function<void(const std::function<void()>&)>();
+  return *scope;
+}
+
+base::Shape shape_of(const at::Tensor& tensor) {
+  return {to_dtype(tensor.scalar_type()), tensor.sizes().vec()};
+}
+
+// Replaces the value of `dst` by that of an array of its type.
+void write_data(TensorImpl& dst, std::shared_ptr<runtime::Array> array) {
+  std::vector<graph::NodeRef> garbage;
+  const std::lock_guard lock(dst.xla_device().live().mutex);
+  if (!dst.view()) dst.alias()->settle(array);
+  dst.write({graph::Node::make_leaf(std::move(array)), 0}, garbage);
+}
+
+std::shared_ptr<runtime::Array> upload(const at::Tensor& cpu, runtime::Device& device) {
+  const at::Tensor dense = cpu.resolve_conj().resolve_neg().contiguous();
+  return translating(
+      [&] { return runtime::upload(device, dense.const_data_ptr(), shape_of(dense)); });
+}
+
+void copy_from_cpu(TensorImpl& dst, const at::Tensor& src) {
+  const graph::TensorType& type = *dst.xla_type();
+  check_no_overlap(type);
+  const at::Tensor converted =
+      src.to(to_scalar_type(type.shape.dtype)).expand(type.shape.dims);
+  write_data(dst, upload(converted, dst.xla_device()));
+}
+
+void copy_between_devices(TensorImpl& dst, const at::Tensor& src) {
+  const at::Tensor converted =
+      src.to(to_scalar_type(dst.xla_type()->shape.dtype)).expand(dst.xla_type()->shape.dims);
+  std::shared_ptr<runtime::Array> array = materialize(converted);
+  blocking([&] {
+    array = translating([&] { return runtime::copy_to_device(*array, dst.xla_device()); });
+  });
+  write_data(dst, std::move(array));
+}
+
+// "copy" is the registry's name for the conversion and broadcast of a source to self's type.
+at::Tensor& record_copy(at::Tensor& self, const at::Tensor& src, bool non_blocking) {
+  static const auto handle =
+      c10::Dispatcher::singleton().findSchemaOrThrow("aten::copy_", "");
+  static auto* const kernel = [] {
+    std::string why;
+    std::unique_ptr<Operator> op = plan_operator(handle, &why);
+    TORCH_INTERNAL_ASSERT(op != nullptr, "copy_ has no lowering: ", why);
+    return new RecordingKernel(std::move(op));
+  }();
+  torch::jit::Stack stack = {self, src, non_blocking};
+  (*kernel)(handle, {}, &stack);
+  return self;
+}
+
+at::Tensor& copy_(at::Tensor& self, const at::Tensor& src, bool non_blocking) {
+  TensorImpl* to = as_xla(self);
+  TensorImpl* from = as_xla(src);
+  if (to != nullptr && from != nullptr && &to->xla_device() == &from->xla_device()) {
+    return record_copy(self, src, non_blocking);
+  }
+  if (to != nullptr && from != nullptr) {
+    copy_between_devices(*to, src);
+  } else if (to != nullptr) {
+    if (src.dim() == 0 && self.dim() > 0) return record_copy(self, src, non_blocking);
+    copy_from_cpu(*to, src);
+  } else {
+    self.copy_(to_cpu({src}).front());
+  }
+  return self;
+}
+
+at::Tensor copy_from(const at::Tensor& self, const at::Tensor& dst, bool non_blocking) {
+  at::Tensor target = dst;
+  return copy_(target, self, non_blocking);
+}
+
+at::Tensor copy_from_and_resize(const at::Tensor& self, const at::Tensor& dst) {
+  if (self.sizes() != dst.sizes()) dst.resize_(self.sizes());
+  return copy_from(self, dst, false);
+}
+
+// A value read by the host: counted under the name that reports look for.
+at::Scalar local_scalar_dense(const at::Tensor& self) {
+  static base::Counter& count = base::counter("aten::_local_scalar_dense");
+  count.add();
+  return to_cpu({self}).front().item();
+}
+
+std::vector<at::Tensor> to_cpu_list(at::TensorList tensors) {
+  std::vector<at::Tensor> xla;
+  for (const at::Tensor& tensor : tensors) {
+    if (as_xla(tensor) != nullptr) xla.push_back(tensor);
+  }
+  std::vector<at::Tensor> moved = to_cpu(xla);
+  std::vector<at::Tensor> out;
+  std::size_t next = 0;
+  for (const at::Tensor& tensor : tensors) {
+    out.push_back(as_xla(tensor) != nullptr ? moved[next++] : tensor);
+  }
+  return out;
+}
+
+bool equal(const at::Tensor& self, const at::Tensor& other) {
+  if (self.sizes() != other.sizes()) return false;
+  return at::eq(self, other).all().item().toBool();
+}
+
+const at::Tensor& resize_(const at::Tensor& self, at::IntArrayRef size,
+                          std::optional<at::MemoryFormat>) {
+  TensorImpl& impl = expect_xla(self, "resize_", "self");
+  if (self.sizes() == size) return self;
+  at::Tensor resized = at::empty(size, self.options());
+  const std::int64_t kept = std::min(resized.numel(), self.numel());
+  if (kept > 0) {
+    const at::NoGradGuard no_grad;
+    resized.view(-1).slice(0, 0, kept).copy_(self.reshape(-1).slice(0, 0, kept));
+  }
+  TensorImpl& fresh = *as_xla(resized);
+  impl.reset(fresh.alias(), fresh.view(), fresh.xla_type());
+  impl.set_offset(0);
+  return self;
+}
+
+at::Tensor& set_source_tensor(at::Tensor& self, const at::Tensor& source) {
+  TensorImpl& from = expect_xla(source, "set_", "source");
+  TensorImpl& to = expect_xla(self, "set_", "self");
+  to.reset(from.alias(), from.view(), from.xla_type());
+  to.set_offset(from.storage_offset());
+  return self;
+}
+
+bool is_set_to(const at::Tensor& self, const at::Tensor& tensor) {
+  TensorImpl& a = expect_xla(self, "is_set_to", "self");
+  TensorImpl& b = expect_xla(tensor, "is_set_to", "tensor");
+  return a.alias() == b.alias() && a.xla_type() == b.xla_type() &&
+         self.storage_offset() == tensor.storage_offset();
+}
+
+}  // namespace
+
+void set_blocking_scope(std::function<void(const std::function<void()>&)> scope) {
+  blocking_scope() = std::move(scope);
+}
+
+void blocking(const std::function<void()>& wait) {
+  if (blocking_scope()) {
+    blocking_scope()(wait);
+  } else {
+    wait();
+  }
+}
+
+std::vector<at::Tensor> to_cpu(at::TensorList tensors) {
+  std::vector<at::Tensor> dense;
+  blocking([&] {
+    const std::vector<std::shared_ptr<runtime::Array>> arrays = materialize(tensors);
+    std::vector<runtime::Download> downloads;
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      dense.push_back(at::empty(tensors[i].sizes(), at::TensorOptions()
+                                                        .dtype(tensors[i].scalar_type())
+                                                        .device(at::kCPU)));
+      if (dense.back().numel() > 0) {
+        downloads.push_back({arrays[i].get(), dense.back().mutable_data_ptr()});
+      }
+    }
+    translating([&] { runtime::download(downloads); });
+  });
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const at::Tensor& tensor = tensors[i];
+    if (!tensor.is_non_overlapping_and_dense() || tensor.strides() == dense[i].strides()) continue;
+    at::Tensor strided = at::empty_strided(tensor.sizes(), tensor.strides(), dense[i].options());
+    dense[i] = strided.copy_(dense[i]);
+  }
+  return dense;
+}
+
+at::Tensor to_device(const at::Tensor& cpu, c10::Device device) {
+  runtime::Device& target = device_of(device);
+  return make_tensor_from_data(target, upload(cpu, target),
+                               graph::intern_contiguous(shape_of(cpu)));
+}
+
+void register_copies(torch::Library& m) {
+  m.impl("copy_", copy_);
+  m.impl("_copy_from", copy_from);
+  m.impl("_copy_from_and_resize", copy_from_and_resize);
+  m.impl("_local_scalar_dense", local_scalar_dense);
+  m.impl("_to_cpu", to_cpu_list);
+  m.impl("equal", equal);
+  m.impl("resize_", resize_);
+  m.impl("set_.source_Tensor", set_source_tensor);
+  m.impl("is_set_to", is_set_to);
+}
+
+}  // namespace torch_xla::aten

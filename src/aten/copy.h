@@ -1,0 +1,22 @@
+// Values across the device's border: uploads, reads, and copies between xla devices.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <torch/library.h>
+
+#include <functional>
+
+namespace torch_xla::aten {
+
+void register_copies(torch::Library& m);
+
+// The values on the CPU, all transfers under way at once. Strides are kept where the tensor is dense.
+std::vector<at::Tensor> to_cpu(at::TensorList tensors);
+// Puts the values of CPU tensors on a device, in new tensors.
+at::Tensor to_device(const at::Tensor& cpu, c10::Device device);
+
+// Runs `wait` without the interpreter's lock; Python sets it, C++ programs need none.
+void set_blocking_scope(std::function<void(const std::function<void()>&)> scope);
+void blocking(const std::function<void()>& wait);
+
+}  // namespace torch_xla::aten

@@ -1,0 +1,17 @@
+// Which runtime device a torch device stands for, and the current one of this thread.
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include "runtime/device.h"
+
+namespace torch_xla::aten {
+
+// The device of `xla` (the current one) or `xla:N`. Creates the client on first use.
+runtime::Device& device_of(c10::Device device);
+runtime::Device& current_device();
+// Thread-local, as for CUDA; 0 at first.
+int current_device_index();
+void set_current_device_index(int index);
+
+}  // namespace torch_xla::aten

@@ -1,0 +1,22 @@
+// Translation of error kinds.
+#include "aten/errors.h"
+
+#include <c10/util/Exception.h>
+
+namespace torch_xla::aten {
+
+void throw_as_torch(const base::Error& error, std::string_view op) {
+  const std::string text =
+      op.empty() ? std::string(error.what()) : c10::str("aten::", op, ": ", error.what());
+  switch (error.kind()) {
+    case base::ErrorKind::kOutOfMemory: TORCH_CHECK_WITH(OutOfMemoryError, false, text);
+    case base::ErrorKind::kUnimplemented: TORCH_CHECK_NOT_IMPLEMENTED(false, text);
+    case base::ErrorKind::kIndex: TORCH_CHECK_INDEX(false, error.what());
+    case base::ErrorKind::kType: TORCH_CHECK_TYPE(false, text);
+    case base::ErrorKind::kValue: TORCH_CHECK_VALUE(false, text);
+    default: TORCH_CHECK(false, text);
+  }
+  std::abort();  // every case above throws
+}
+
+}  // namespace torch_xla::aten

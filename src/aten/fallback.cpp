@@ -1,0 +1,47 @@
+// Operators without a lowering run on the CPU: right, counted as `aten::<op>`, and warned about once
+// each, at the user's line.
+#include "aten/fallback.h"
+
+#include <ATen/native/CPUFallback.h>
+
+#include <mutex>
+#include <set>
+
+#include "base/metrics.h"
+
+namespace torch_xla::aten {
+namespace {
+
+// The schemas of sparse, quantized and nested tensors, which no CPU round trip makes right.
+void check_supported(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+  for (const c10::IValue& value : torch::jit::last(stack, op.schema().arguments().size())) {
+    if (!value.isTensor() || !value.toTensor().defined()) continue;
+    const at::Tensor& tensor = value.toTensor();
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        !tensor.is_sparse() && !tensor.is_quantized() && !tensor.is_nested(),
+        op.schema().name(), ": sparse, quantized and nested tensors are not supported on the xla "
+        "device; use .to_dense(), or the CPU");
+  }
+}
+
+bool is_first_use(const std::string& name) {
+  static auto* const mutex = new std::mutex();
+  static auto* const seen = new std::set<std::string>();
+  const std::lock_guard lock(*mutex);
+  return seen->insert(name).second;
+}
+
+}  // namespace
+
+void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const std::string name = c10::toString(op.operator_name());
+  check_supported(op, *stack);
+  base::counter(name).add();
+  if (is_first_use(name)) {
+    TORCH_WARN(name, " has no lowering and runs on the CPU: its inputs are computed, copied to the "
+               "host and back, here and every time it is called.");
+  }
+  at::native::cpu_fallback(op, stack);
+}
+
+}  // namespace torch_xla::aten

@@ -1,0 +1,70 @@
+// What is derived once per ATen operator from its schema and its lowering: how each argument
+// travels, what is written, which kind of call it is. The recording kernel works from this alone.
+#pragma once
+
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/metrics.h"
+#include "graph/schema.h"
+#include "ops/registry.h"
+
+namespace torch_xla::aten {
+
+// How an argument reaches the program.
+enum class Travel : std::uint8_t {
+  kOperand,     // a tensor, or a 0-dim CPU tensor as data
+  kConstant,    // part of the memo key
+  kData,        // a number in a slot
+  kPromotable,  // a number in a slot that may be compiled in
+  kKey,         // a generator: a random key in a slot
+  kIgnored,     // not part of the program
+};
+
+struct Argument {
+  graph::ArgSchema schema;
+  Travel travel = Travel::kConstant;
+};
+
+struct Operator {
+  c10::OperatorHandle handle;
+  graph::Schema schema;
+  graph::OpKind kind = graph::OpKind::kFunctional;
+  graph::Op op;  // what nodes point to; named as the registry names the lowering
+  const ops::Lowering* lowering = nullptr;
+  std::vector<Argument> arguments;
+  // Arguments that the call writes, in the order of the lowering's results.
+  std::vector<std::size_t> written;
+  // Returns that are fresh tensors; the lowering gives them before the written arguments' values.
+  std::size_t num_fresh_returns = 0;
+  // Arguments written although the schema does not say so (the running statistics of batch norm):
+  // they take the results beyond the schema's.
+  std::vector<std::size_t> effects;
+  // The device argument of a factory, if there is one.
+  std::optional<std::size_t> device_argument;
+  // True when a random key must be drawn without the schema having a generator.
+  bool draws_key = false;
+  // Where types come from on a memo miss; see infer.h.
+  bool has_cpp_meta = false;
+  base::Counter* counter = nullptr;  // "xla::<name>"
+};
+
+// The schema as plain data. Names are without "aten::".
+graph::Schema to_schema(const c10::FunctionSchema& schema);
+
+// The operator with its plan, or null if neither its own name nor its functional variant has a
+// lowering whose parameters fit the schema. `why` then says what does not fit, if anything.
+std::unique_ptr<Operator> plan_operator(const c10::OperatorHandle& handle, std::string* why);
+
+// The functional variant of an in-place operator, as the name it has in the registry: "add.Tensor"
+// for "add_.Tensor", or the name itself.
+std::string functional_name(const graph::Schema& schema);
+
+// True if the kernel for the Meta key is compiled C++, so that it needs no interpreter.
+bool has_cpp_meta_kernel(const c10::OperatorHandle& handle);
+
+}  // namespace torch_xla::aten

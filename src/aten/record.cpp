@@ -1,0 +1,188 @@
+// The recording kernel.
+#include "aten/record.h"
+
+#include <ATen/ops/empty.h>
+#include <c10/util/SmallVector.h>
+
+#include <mutex>
+
+#include "aten/call.h"
+#include "aten/errors.h"
+#include "aten/infer.h"
+#include "aten/tensor.h"
+
+namespace torch_xla::aten {
+namespace {
+
+using Impls = c10::SmallVector<TensorImpl*, 8>;
+
+void append_xla(const c10::IValue& value, Impls& out) {
+  if (value.isTensor()) {
+    if (TensorImpl* impl = as_xla(value.toTensor())) out.push_back(impl);
+  } else if (value.isTensorList()) {
+    for (const at::Tensor& tensor : value.toTensorList()) {
+      if (TensorImpl* impl = as_xla(tensor)) out.push_back(impl);
+    }
+  }
+}
+
+Impls written_tensors(const std::vector<std::size_t>& indices,
+                      at::ArrayRef<c10::IValue> arguments) {
+  Impls out;
+  for (const std::size_t i : indices) append_xla(arguments[i], out);
+  return out;
+}
+
+const graph::Entry* make_entry(const Operator& op, const Call& call,
+                               const torch::jit::Stack& stack) {
+  graph::Entry entry = call.make_entry();
+  try {
+    for (TensorImpl* impl :
+         written_tensors(op.written, torch::jit::last(stack, op.arguments.size()))) {
+      check_no_overlap(*impl->xla_type());
+    }
+    entry.outputs = infer_outputs(op, entry, stack);
+  } catch (const base::Error& error) {
+    throw_as_torch(error, op.schema.name);
+  }
+  entry.key = graph::compute_key(entry);
+  return memo().insert(call.words(), std::move(entry));
+}
+
+struct Recorded {
+  c10::SmallVector<graph::AliasRef, 4> results;  // empty for undefined results and written ones
+};
+
+// Appends the node and, in the same hold of the lock, makes what the call makes: aliases for fresh
+// results, new values for what it writes.
+Recorded record(const Call& call, const graph::Entry* entry, const Impls& written,
+                std::size_t num_fresh) {
+  Recorded recorded;
+  std::vector<graph::NodeRef> garbage;
+  const std::lock_guard lock(call.device().live().mutex);
+  c10::SmallVector<graph::Value, 8> operands;
+  for (TensorImpl* impl : call.operands()) operands.push_back(impl->read(garbage));
+  const graph::NodeRef node = graph::Node::make(
+      entry, std::span<const graph::Value>(operands.data(), operands.size()), call.slots());
+  for (std::uint32_t i = 0; i < num_fresh; ++i) {
+    recorded.results.push_back(entry->outputs[i] == nullptr
+                                   ? graph::AliasRef()
+                                   : call.device().live().add_locked(entry->outputs[i], {node, i}));
+  }
+  for (std::uint32_t i = 0; i < written.size(); ++i) {
+    written[i]->write({node, static_cast<std::uint32_t>(num_fresh) + i}, garbage);
+  }
+  // `garbage` is freed after the lock: it was made before it.
+  return recorded;
+}
+
+at::Tensor to_tensor(const Call& call, graph::AliasRef alias) {
+  return alias ? make_tensor(call.device(), std::move(alias)) : at::Tensor();
+}
+
+const c10::IValue& written_argument(const Operator& op, const graph::ReturnSchema& ret,
+                                    const torch::jit::Stack& stack) {
+  const auto arguments = torch::jit::last(stack, op.arguments.size());
+  for (const std::size_t i : op.written) {
+    if (op.schema.args[i].alias_set == ret.alias_set) return arguments[i];
+  }
+  TORCH_INTERNAL_ASSERT(false, op.schema.name, " returns an argument that it does not write");
+}
+
+// The call's results: fresh tensors, and the arguments it wrote as the alias annotations say.
+void push_results(const Operator& op, const Call& call, Recorded recorded,
+                  torch::jit::Stack* stack) {
+  torch::jit::Stack results;
+  std::size_t next = 0;
+  for (const graph::ReturnSchema& ret : op.schema.returns) {
+    if (ret.is_written) {
+      results.push_back(written_argument(op, ret, *stack));
+    } else if (!ret.is_list) {
+      results.emplace_back(to_tensor(call, std::move(recorded.results[next++])));
+    } else {
+      // Several lists are of equal length: `_fused_adam` gives lists as long as its parameters.
+      const std::size_t length = recorded.results.size() / op.num_fresh_returns;
+      c10::List<at::Tensor> list;
+      list.reserve(length);
+      for (std::size_t k = 0; k < length; ++k) {
+        list.push_back(to_tensor(call, std::move(recorded.results[next++])));
+      }
+      results.emplace_back(std::move(list));
+    }
+  }
+  torch::jit::drop(*stack, op.arguments.size());
+  for (c10::IValue& result : results) stack->push_back(std::move(result));
+}
+
+}  // namespace
+
+graph::Memo& memo() {
+  static auto* const instance = new graph::Memo();
+  return *instance;
+}
+
+void check_no_overlap(const graph::TensorType& type) {
+  for (std::size_t i = 0; i < type.strides.size(); ++i) {
+    TORCH_CHECK(type.strides[i] != 0 || type.shape.dims[i] <= 1,
+                "unsupported operation: more than one element of the written-to tensor refers to a "
+                "single memory location. Please clone() the tensor before performing the "
+                "operation.");
+  }
+}
+
+void RecordingKernel::operator()(const c10::OperatorHandle&, c10::DispatchKeySet,
+                                 torch::jit::Stack* stack) {
+  const Operator& op = *op_;
+  const Call call(op, *stack);
+  const graph::Entry* entry = memo().find(call.words());
+  if (entry == nullptr) [[unlikely]] entry = make_entry(op, call, *stack);
+  op.counter->add();
+  const auto arguments = torch::jit::last(*stack, op.arguments.size());
+  std::size_t num_fresh = entry->outputs.size();
+  Impls written;
+  if (!op.written.empty()) {
+    written = written_tensors(op.written, arguments);
+    num_fresh -= written.size();
+  } else if (!op.effects.empty() && num_fresh > op.num_fresh_returns) {
+    // Only a lowering that gives results beyond the schema's has effects in this call.
+    written = written_tensors(op.effects, arguments);
+    num_fresh = op.num_fresh_returns;
+  }
+  push_results(op, call, record(call, entry, written, num_fresh), stack);
+}
+
+void OutKernel::operator()(const c10::OperatorHandle& handle, c10::DispatchKeySet,
+                           torch::jit::Stack* stack) {
+  const std::size_t num_arguments = handle.schema().arguments().size();
+  const auto arguments = torch::jit::last(*stack, num_arguments).vec();
+  torch::jit::drop(*stack, num_arguments);
+  torch::jit::Stack results;
+  for (std::size_t i = 0; i < num_arguments - out_arguments_.size(); ++i) {
+    results.push_back(arguments[i]);
+  }
+  functional_.callBoxed(&results);
+  for (std::size_t k = 0; k < out_arguments_.size(); ++k) {
+    const at::Tensor result = results[k].toTensor();
+    const at::Tensor out = arguments[out_arguments_[k]].toTensor();
+    const std::string& name = handle.schema().arguments()[out_arguments_[k]].name();
+    expect_xla(out, handle.schema().name().substr(6), name);
+    TORCH_CHECK(c10::canCast(result.scalar_type(), out.scalar_type()), "result type ",
+                result.scalar_type(), " can't be cast to the desired output type ",
+                out.scalar_type());
+    if (out.sizes() != result.sizes()) {
+      if (out.numel() != 0) {
+        TORCH_WARN("An output with one or more elements was resized since it had shape ",
+                   out.sizes(), ", which does not match the required output shape ",
+                   result.sizes(),
+                   ". This behavior is deprecated, and in a future PyTorch release outputs will "
+                   "not be resized unless they have zero elements. You can explicitly reuse an out "
+                   "tensor t by resizing it, inplace, to zero elements with t.resize_(0).");
+      }
+      out.resize_(result.sizes());
+    }
+    out.copy_(result);
+    stack->push_back(out);
+  }
+}
+
+}  // namespace torch_xla::aten

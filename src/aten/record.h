@@ -1,0 +1,45 @@
+// The recording kernel: one boxed function behind every operator that has a lowering. It reads the
+// arguments, finds the memo entry, appends a node and makes the result tensors; in-place calls write
+// the node's outputs to their arguments.
+#pragma once
+
+#include <ATen/core/boxing/KernelFunction.h>
+#include <ATen/core/stack.h>
+
+#include <memory>
+
+#include "aten/operator.h"
+#include "graph/memo.h"
+
+namespace torch_xla::aten {
+
+class RecordingKernel final : public c10::OperatorKernel {
+ public:
+  explicit RecordingKernel(std::unique_ptr<Operator> op) : op_(std::move(op)) {}
+  void operator()(const c10::OperatorHandle& handle, c10::DispatchKeySet keys,
+                  torch::jit::Stack* stack);
+
+ private:
+  std::unique_ptr<Operator> op_;
+};
+
+// `out=` overloads: runs the functional overload, resizes the out tensors and copies into them.
+class OutKernel final : public c10::OperatorKernel {
+ public:
+  OutKernel(c10::OperatorHandle functional, std::vector<std::size_t> out_arguments)
+      : functional_(functional), out_arguments_(std::move(out_arguments)) {}
+  void operator()(const c10::OperatorHandle& handle, c10::DispatchKeySet keys,
+                  torch::jit::Stack* stack);
+
+ private:
+  c10::OperatorHandle functional_;
+  std::vector<std::size_t> out_arguments_;
+};
+
+// The process's memo.
+graph::Memo& memo();
+
+// Throws as PyTorch does when elements of a tensor that is written to share memory.
+void check_no_overlap(const graph::TensorType& type);
+
+}  // namespace torch_xla::aten

@@ -1,0 +1,153 @@
+// Registers kernels: one recording kernel per operator with a lowering, the view and copy operators,
+// `out=` overloads over their functional ones, and the fallback for the rest.
+#include "aten/registration.h"
+
+#include <torch/library.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "aten/copy.h"
+#include "aten/fallback.h"
+#include "aten/indexing.h"
+#include "aten/operator.h"
+#include "aten/record.h"
+#include "aten/views.h"
+#include "ops/registry.h"
+
+namespace torch_xla::aten {
+namespace {
+
+struct Report {
+  std::vector<std::string> problems;
+  std::vector<std::string> lowered;
+};
+Report& report() {
+  static auto* const instance = new Report();
+  return *instance;
+}
+
+// Operators that have a typed kernel of their own, in copy.cpp, views.cpp or indexing.cpp.
+bool has_own_kernel(const c10::OperatorHandle& handle) {
+  return handle.hasKernelForDispatchKey(c10::DispatchKey::XLA);
+}
+
+bool is_composite_implicit(const c10::OperatorHandle& handle) {
+  return handle.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
+}
+
+template <typename Kernel>
+void register_boxed(torch::Library& m, const c10::OperatorName& name,
+                    std::unique_ptr<Kernel> kernel) {
+  std::string full = name.name.substr(6);
+  if (!name.overload_name.empty()) full += "." + name.overload_name;
+  m.impl(full.c_str(), torch::CppFunction::makeFromBoxedKernel(
+                           c10::BoxedKernel::makeFromFunctor(std::move(kernel))));
+}
+
+bool register_lowered(torch::Library& m, const c10::OperatorHandle& handle) {
+  std::string why;
+  std::unique_ptr<Operator> op = plan_operator(handle, &why);
+  if (op == nullptr) {
+    const std::string name = c10::toString(handle.operator_name());
+    if (!why.empty()) report().problems.push_back(name + ": " + why);
+    return false;
+  }
+  if (op->kind != graph::OpKind::kFunctional && op->kind != graph::OpKind::kInPlace) return false;
+  report().lowered.push_back(op->schema.name);
+  register_boxed(m, handle.operator_name(), std::make_unique<RecordingKernel>(std::move(op)));
+  return true;
+}
+
+// The arguments without the out ones, as a text to compare overloads by.
+std::string signature(const c10::FunctionSchema& schema) {
+  std::string text;
+  for (const c10::Argument& argument : schema.arguments()) {
+    if (!argument.is_out()) text += argument.name() + ":" + argument.real_type()->str() + ",";
+  }
+  return text;
+}
+
+bool has_out_arguments(const c10::FunctionSchema& schema) {
+  return std::any_of(schema.arguments().begin(), schema.arguments().end(),
+                     [](const c10::Argument& argument) { return argument.is_out(); });
+}
+
+using Lowered = std::map<std::pair<std::string, std::string>, c10::OperatorHandle>;
+
+// An overload whose out arguments are single tensors and which has a lowered functional twin.
+void register_out(torch::Library& m, const c10::OperatorHandle& handle, const Lowered& lowered) {
+  const c10::FunctionSchema& schema = handle.schema();
+  const auto twin = lowered.find({schema.name(), signature(schema)});
+  if (twin == lowered.end()) return;
+  std::vector<std::size_t> out;
+  for (std::size_t i = 0; i < schema.arguments().size(); ++i) {
+    if (!schema.arguments()[i].is_out()) continue;
+    if (schema.arguments()[i].type()->kind() != c10::TypeKind::TensorType) return;
+    out.push_back(i);
+  }
+  if (out.size() != twin->second.schema().returns().size()) return;
+  register_boxed(m, handle.operator_name(),
+                 std::make_unique<OutKernel>(twin->second, std::move(out)));
+}
+
+void register_operators(torch::Library& m) {
+  Lowered lowered;
+  std::vector<c10::OperatorHandle> outs;
+  for (const c10::OperatorName& name : c10::Dispatcher::singleton().getAllOpNames()) {
+    if (name.name.rfind("aten::", 0) != 0) continue;
+    const auto handle = c10::Dispatcher::singleton().findSchema(name);
+    if (!handle.has_value() || has_own_kernel(*handle) || is_composite_implicit(*handle)) continue;
+    if (has_out_arguments(handle->schema())) {
+      outs.push_back(*handle);
+    } else if (register_lowered(m, *handle)) {
+      lowered.emplace(std::pair(name.name, signature(handle->schema())), *handle);
+    }
+  }
+  for (const c10::OperatorHandle& handle : outs) register_out(m, handle, lowered);
+}
+
+// Names in the registry that no operator of this torch uses. Internal ones have a colon.
+void find_unknown_names() {
+  std::set<std::string> known;
+  for (const c10::OperatorName& name : c10::Dispatcher::singleton().getAllOpNames()) {
+    if (name.name.rfind("aten::", 0) != 0) continue;
+    const auto handle = c10::Dispatcher::singleton().findSchema(name);
+    if (!handle.has_value()) continue;
+    const graph::Schema schema = to_schema(handle->schema());
+    known.insert(schema.name);
+    known.insert(functional_name(schema));
+  }
+  for (const std::string& name : ops::registry().names()) {
+    if (name.find(':') == std::string::npos && !known.contains(name)) {
+      report().problems.push_back(name + ": this torch has no operator of that name");
+    }
+  }
+}
+
+TORCH_LIBRARY_IMPL(aten, XLA, m) {
+  register_views(m);
+  register_copying_views(m);
+  register_copies(m);
+  register_indexing(m);
+  register_operators(m);
+}
+
+TORCH_LIBRARY_IMPL(aten, AutogradXLA, m) { register_copying_views(m); }
+
+TORCH_LIBRARY_IMPL(_, XLA, m) {
+  m.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());
+}
+
+}  // namespace
+
+std::vector<std::string> registration_problems() {
+  static const bool checked = (find_unknown_names(), true);
+  (void)checked;
+  return report().problems;
+}
+
+std::vector<std::string> lowered_operators() { return report().lowered; }
+
+}  // namespace torch_xla::aten

@@ -1,0 +1,220 @@
+// Construction, copies and materialisation of xla tensors.
+#include "aten/tensor.h"
+
+#include <map>
+
+#include "aten/errors.h"
+#include "runtime/array.h"
+#include "runtime/executor.h"
+
+namespace torch_xla::aten {
+namespace {
+
+using base::DType;
+
+c10::DispatchKeySet key_set() { return c10::DispatchKeySet(c10::DispatchKey::XLA); }
+
+class NoMemory final : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(std::size_t) override { return {}; }
+  void copy_data(void*, const void*, std::size_t) const override {
+    TORCH_CHECK_NOT_IMPLEMENTED(false, "an xla tensor exposes no storage");
+  }
+};
+
+}  // namespace
+
+DType to_dtype(at::ScalarType type) {
+  switch (type) {
+    case at::kBool: return DType::kBool;
+    case at::kByte: return DType::kUInt8;
+    case at::kUInt16: return DType::kUInt16;
+    case at::kUInt32: return DType::kUInt32;
+    case at::kUInt64: return DType::kUInt64;
+    case at::kChar: return DType::kInt8;
+    case at::kShort: return DType::kInt16;
+    case at::kInt: return DType::kInt32;
+    case at::kLong: return DType::kInt64;
+    case at::kFloat8_e4m3fn: return DType::kFloat8E4M3FN;
+    case at::kFloat8_e5m2: return DType::kFloat8E5M2;
+    case at::kHalf: return DType::kFloat16;
+    case at::kBFloat16: return DType::kBFloat16;
+    case at::kFloat: return DType::kFloat32;
+    case at::kDouble: return DType::kFloat64;
+    case at::kComplexFloat: return DType::kComplex64;
+    case at::kComplexDouble: return DType::kComplex128;
+    default:
+      TORCH_CHECK_NOT_IMPLEMENTED(false, "tensors of dtype ", type,
+                                  " are not supported on the xla device; convert them first");
+  }
+}
+
+at::ScalarType to_scalar_type(DType dtype) {
+  static constexpr at::ScalarType kTypes[] = {
+      at::kBool, at::kByte,         at::kUInt16,      at::kUInt32, at::kUInt64,   at::kChar,
+      at::kShort, at::kInt,         at::kLong,        at::kFloat8_e4m3fn, at::kFloat8_e5m2,
+      at::kHalf, at::kBFloat16,     at::kFloat,       at::kDouble, at::kComplexFloat,
+      at::kComplexDouble};
+  return kTypes[static_cast<std::size_t>(dtype)];
+}
+
+TensorImpl::TensorImpl(runtime::Device& device, graph::AliasRef alias, graph::ViewRef view,
+                       const graph::TensorType* type)
+    : c10::TensorImpl(key_set(), c10::scalarTypeToTypeMeta(to_scalar_type(type->shape.dtype)),
+                      c10::Device(c10::DeviceType::XLA,
+                                  static_cast<c10::DeviceIndex>(device.ordinal()))),
+      xla_device_(&device),
+      alias_(std::move(alias)),
+      view_(std::move(view)) {
+  set_type(type);
+}
+
+void TensorImpl::set_type(const graph::TensorType* type) {
+  type_ = type;
+  set_sizes_and_strides(type->shape.dims, type->strides);
+  // XLA owns the layout: as the guides promise, every tensor answers that it is contiguous.
+  is_contiguous_ = true;
+}
+
+void TensorImpl::reset(graph::AliasRef alias, graph::ViewRef view,
+                       const graph::TensorType* type) {
+  alias_ = std::move(alias);
+  view_ = std::move(view);
+  cache_ = {};
+  storage_ = {};
+  data_type_ = c10::scalarTypeToTypeMeta(to_scalar_type(type->shape.dtype));
+  set_type(type);
+}
+
+template <typename Version>
+c10::intrusive_ptr<c10::TensorImpl> TensorImpl::detached_copy(
+    Version&& version, bool allow_tensor_metadata_change) const {
+  auto impl = c10::make_intrusive<TensorImpl>(*xla_device_, alias_, view_, type_);
+  copy_tensor_metadata(this, impl.get(), std::forward<Version>(version),
+                       allow_tensor_metadata_change);
+  impl->is_contiguous_ = true;
+  return impl;
+}
+
+c10::intrusive_ptr<c10::TensorImpl> TensorImpl::shallow_copy_and_detach(
+    const c10::VariableVersion& version_counter, bool allow_tensor_metadata_change) const {
+  return detached_copy(version_counter, allow_tensor_metadata_change);
+}
+
+c10::intrusive_ptr<c10::TensorImpl> TensorImpl::shallow_copy_and_detach(
+    c10::VariableVersion&& version_counter, bool allow_tensor_metadata_change) const {
+  return detached_copy(std::move(version_counter), allow_tensor_metadata_change);
+}
+
+void TensorImpl::shallow_copy_from(const c10::intrusive_ptr<c10::TensorImpl>& impl) {
+  auto* other = dynamic_cast<TensorImpl*>(impl.get());
+  TORCH_CHECK(other != nullptr, "set_data: an xla tensor takes its data from an xla tensor only");
+  copy_tensor_metadata(other, this, version_counter(), allow_tensor_metadata_change());
+  xla_device_ = other->xla_device_;
+  device_opt_ = other->device_opt_;
+  reset(other->alias_, other->view_, other->type_);
+  storage_offset_ = other->storage_offset_;
+}
+
+void TensorImpl::release_resources() {
+  c10::TensorImpl::release_resources();
+  cache_ = {};
+  view_ = {};
+  alias_ = {};
+}
+
+const at::Storage& TensorImpl::storage() const {
+  static auto* const allocator = new NoMemory();
+  if (!storage_) {
+    // One object per alias, so that tensors that share memory show the same storage.
+    static auto* const mutex = new std::mutex();
+    static auto* const storages =
+        new std::map<const graph::Alias*, c10::weak_intrusive_ptr<c10::StorageImpl>>();
+    const std::lock_guard lock(*mutex);
+    std::erase_if(*storages, [](const auto& item) { return item.second.expired(); });
+    c10::intrusive_ptr<c10::StorageImpl> shared;
+    const auto it = storages->find(alias_.get());
+    if (it != storages->end()) shared = it->second.lock();
+    if (!shared) {
+      shared = c10::make_intrusive<c10::StorageImpl>(
+          c10::StorageImpl::use_byte_size_t(),
+          static_cast<std::size_t>(alias_->type()->shape.num_bytes()),
+          c10::DataPtr(nullptr, device()), allocator, /*resizable=*/false);
+      storages->insert_or_assign(alias_.get(),
+                                 c10::weak_intrusive_ptr<c10::StorageImpl>(shared));
+    }
+    const_cast<TensorImpl*>(this)->storage_ = at::Storage(std::move(shared));
+  }
+  return storage_;
+}
+
+TensorImpl* as_xla(const at::Tensor& tensor) {
+  if (!tensor.defined() || !tensor.key_set().has_backend(c10::BackendComponent::XLABit)) {
+    return nullptr;
+  }
+  // A FakeTensor has the xla key without being ours.
+  if (tensor.key_set().has_any(c10::DispatchKeySet(c10::DispatchKey::Python))) {
+    return dynamic_cast<TensorImpl*>(tensor.unsafeGetTensorImpl());
+  }
+  return static_cast<TensorImpl*>(tensor.unsafeGetTensorImpl());
+}
+
+TensorImpl& expect_xla(const at::Tensor& tensor, std::string_view op, std::string_view argument) {
+  TensorImpl* impl = as_xla(tensor);
+  TORCH_CHECK(impl != nullptr, "aten::", op, ": Input tensor is not an XLA tensor: ",
+              tensor.defined() ? tensor.toString() : "undefined", " (argument '", argument,
+              tensor.defined() ? c10::str("', device ", tensor.device(), ", shape ", tensor.sizes())
+                               : std::string("'"),
+              "); move it with .to('xla')");
+  return *impl;
+}
+
+at::Tensor make_tensor(runtime::Device& device, graph::AliasRef alias) {
+  const graph::TensorType* type = alias->type();
+  return at::Tensor(
+      c10::make_intrusive<TensorImpl>(device, std::move(alias), graph::ViewRef(), type));
+}
+
+at::Tensor make_view(const TensorImpl& of, graph::ViewRef view, const graph::TensorType* type,
+                     std::int64_t storage_offset) {
+  auto impl =
+      c10::make_intrusive<TensorImpl>(of.xla_device(), of.alias(), std::move(view), type);
+  impl->set_offset(storage_offset);
+  return at::Tensor(std::move(impl));
+}
+
+at::Tensor make_tensor_from_data(runtime::Device& device, graph::DataPtr data,
+                                 const graph::TensorType* type) {
+  graph::AliasRef alias = graph::Alias::make(
+      device.live(), type, graph::Value{graph::Node::make_leaf(data), 0});
+  {
+    const std::lock_guard lock(device.live().mutex);
+    alias->settle(std::move(data));
+  }
+  return make_tensor(device, std::move(alias));
+}
+
+std::shared_ptr<runtime::Array> materialize(const at::Tensor& tensor) {
+  return materialize(at::TensorList(tensor)).front();
+}
+
+std::vector<std::shared_ptr<runtime::Array>> materialize(at::TensorList tensors) {
+  std::vector<std::shared_ptr<runtime::Array>> arrays(tensors.size());
+  std::map<runtime::Device*, std::vector<std::size_t>> by_device;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    by_device[&expect_xla(tensors[i], "materialize", "tensors").xla_device()].push_back(i);
+  }
+  for (const auto& [device, indices] : by_device) {
+    const auto read = [&](std::vector<graph::NodeRef>& garbage) {
+      std::vector<graph::Value> values;
+      for (const std::size_t i : indices) values.push_back(as_xla(tensors[i])->read(garbage));
+      return values;
+    };
+    std::vector<runtime::ArrayPtr> computed =
+        translating([&] { return runtime::compute(*device, read); });
+    for (std::size_t k = 0; k < indices.size(); ++k) arrays[indices[k]] = std::move(computed[k]);
+  }
+  return arrays;
+}
+
+}  // namespace torch_xla::aten

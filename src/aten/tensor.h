@@ -1,0 +1,85 @@
+// The tensor implementation behind the `xla` device: a c10::TensorImpl without storage that points
+// to the alias (the memory it stands for) and, for views, to how it is read from it. Conversions
+// between PyTorch's dtypes and ours live here too.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/TensorImpl.h>
+
+#include "base/dtype.h"
+#include "graph/alias.h"
+#include "graph/entry.h"
+#include "runtime/device.h"
+
+namespace torch_xla::aten {
+
+// Throws NotImplementedError for types that no program can hold (quantized, bits).
+base::DType to_dtype(at::ScalarType type);
+at::ScalarType to_scalar_type(base::DType dtype);
+
+class TensorImpl final : public c10::TensorImpl {
+ public:
+  // `view` is null for a tensor that is its alias; `type` is the view's type, or the alias's.
+  TensorImpl(runtime::Device& device, graph::AliasRef alias, graph::ViewRef view,
+             const graph::TensorType* type);
+
+  runtime::Device& xla_device() const { return *xla_device_; }
+  const graph::AliasRef& alias() const { return alias_; }
+  const graph::ViewRef& view() const { return view_; }
+  const graph::TensorType* xla_type() const { return type_; }
+
+  // The current value. Under the device's recording lock.
+  graph::Value read(std::vector<graph::NodeRef>& garbage) {
+    return graph::read_view(*alias_, view_.get(), cache_, garbage);
+  }
+  // Writes through the view into the alias. Under the device's recording lock.
+  void write(graph::Value value, std::vector<graph::NodeRef>& garbage) {
+    graph::write_view(*alias_, view_.get(), std::move(value), cache_, garbage);
+  }
+  // Makes this tensor stand for other memory, as `set_data`, `set_` and `resize_` do.
+  void reset(graph::AliasRef alias, graph::ViewRef view, const graph::TensorType* type);
+
+  void set_offset(std::int64_t offset) { storage_offset_ = offset; }
+
+  c10::intrusive_ptr<c10::TensorImpl> shallow_copy_and_detach(
+      const c10::VariableVersion& version_counter,
+      bool allow_tensor_metadata_change) const override;
+  c10::intrusive_ptr<c10::TensorImpl> shallow_copy_and_detach(
+      c10::VariableVersion&& version_counter, bool allow_tensor_metadata_change) const override;
+  void shallow_copy_from(const c10::intrusive_ptr<c10::TensorImpl>& impl) override;
+  void release_resources() override;
+  // There is no memory to show: a storage of the right size whose data pointer raises.
+  const at::Storage& storage() const override;
+
+ private:
+  template <typename Version>
+  c10::intrusive_ptr<c10::TensorImpl> detached_copy(Version&& version,
+                                                    bool allow_tensor_metadata_change) const;
+  void set_type(const graph::TensorType* type);
+
+  runtime::Device* xla_device_;
+  graph::AliasRef alias_;
+  graph::ViewRef view_;
+  const graph::TensorType* type_ = nullptr;
+  graph::ViewCache cache_;  // under the device's recording lock
+};
+
+// Null when the tensor is undefined or not ours (a CPU tensor, a FakeTensor on the xla device).
+TensorImpl* as_xla(const at::Tensor& tensor);
+// As above, but throws the error for tensors of other devices, which names the operator and the
+// argument.
+TensorImpl& expect_xla(const at::Tensor& tensor, std::string_view op, std::string_view argument);
+
+// A tensor that is all of `alias`.
+at::Tensor make_tensor(runtime::Device& device, graph::AliasRef alias);
+at::Tensor make_view(const TensorImpl& of, graph::ViewRef view, const graph::TensorType* type,
+                     std::int64_t storage_offset);
+// A tensor that holds `data`.
+at::Tensor make_tensor_from_data(runtime::Device& device, graph::DataPtr data,
+                                 const graph::TensorType* type);
+
+// The array that holds the tensor's value, computed if it was not; it may still be on its way.
+std::shared_ptr<runtime::Array> materialize(const at::Tensor& tensor);
+std::vector<std::shared_ptr<runtime::Array>> materialize(at::TensorList tensors);
+
+}  // namespace torch_xla::aten

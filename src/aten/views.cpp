@@ -1,0 +1,530 @@
+// The view operators that ATen knows, as functions that compute sizes and strides and choose the
+// internal step.
+#include "aten/views.h"
+
+#include <ATen/ExpandUtils.h>
+#include <ATen/InferSize.h>
+#include <ATen/TensorUtils.h>
+#include <ATen/WrapDimUtils.h>
+#include <ATen/ops/_unsafe_view.h>
+#include <ATen/ops/clone.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "aten/view_maker.h"
+
+namespace torch_xla::aten {
+namespace {
+
+using base::Dims;
+using base::Shape;
+
+const TensorImpl& impl_of(const at::Tensor& self, const char* op) {
+  return expect_xla(self, op, "self");
+}
+
+const Dims& sizes_of(const TensorImpl& self) { return self.xla_type()->shape.dims; }
+const Dims& strides_of(const TensorImpl& self) { return self.xla_type()->strides; }
+base::DType dtype_of(const TensorImpl& self) { return self.xla_type()->shape.dtype; }
+
+graph::Attribute number(std::int64_t value) {
+  return graph::Number{base::Scalar(value), base::DType::kInt64, -1, true};
+}
+
+std::int64_t wrap(std::int64_t dim, std::size_t rank) {
+  return c10::maybe_wrap_dim(dim, static_cast<std::int64_t>(rank));
+}
+
+// A view with the same elements in the same order.
+at::Tensor reshaped(const TensorImpl& self, Dims sizes, Dims strides) {
+  static const ViewOperator op("reshape");
+  return make_view(self, {op, {sizes}}, {dtype_of(self), sizes}, std::move(strides),
+                   self.storage_offset());
+}
+
+at::Tensor alias(const at::Tensor& self) {
+  const TensorImpl& impl = impl_of(self, "alias");
+  return make_view(impl, impl.view(), impl.xla_type(), impl.storage_offset());
+}
+
+// Accepts every shape of equal size: without strides in memory there is nothing to be incompatible.
+at::Tensor view(const at::Tensor& self, at::IntArrayRef size) {
+  const TensorImpl& impl = impl_of(self, "view");
+  const auto inferred = at::infer_size_dv(size, self.numel());
+  Dims sizes(inferred.begin(), inferred.end());
+  const auto strides = at::detail::computeStride(sizes_of(impl), strides_of(impl), inferred);
+  Dims new_strides = strides.has_value() ? Dims(strides->begin(), strides->end())
+                                         : graph::contiguous_strides(sizes);
+  return reshaped(impl, std::move(sizes), std::move(new_strides));
+}
+
+at::Tensor reshape_alias(const at::Tensor& self, at::IntArrayRef size, at::IntArrayRef stride) {
+  return reshaped(impl_of(self, "_reshape_alias"), size.vec(), stride.vec());
+}
+
+at::Tensor as_strided(const at::Tensor& self, at::IntArrayRef size, at::IntArrayRef stride,
+                      std::optional<std::int64_t> storage_offset) {
+  static const ViewOperator op("as_strided");
+  const TensorImpl& impl = impl_of(self, "as_strided");
+  TORCH_CHECK(size.size() == stride.size(), "mismatch in length of strides and shape");
+  const std::int64_t offset = storage_offset.value_or(self.storage_offset());
+  TORCH_CHECK(offset >= 0, "Tensor: invalid storage offset ", offset);
+  std::int64_t last = offset;
+  for (std::size_t i = 0; i < size.size(); ++i) {
+    TORCH_CHECK(stride[i] >= 0,
+                "as_strided: Negative strides are not supported at the moment, got strides: ",
+                stride);
+    last += size[i] > 0 ? (size[i] - 1) * stride[i] : 0;
+  }
+  const Shape& root = impl.alias()->type()->shape;
+  const bool is_empty = std::find(size.begin(), size.end(), 0) != size.end();
+  TORCH_CHECK(is_empty || last < root.num_elements(), "setStorage: sizes ", size, ", strides ",
+              stride, ", storage offset ", offset, " require a storage size of ",
+              (last + 1) * base::size_bytes(root.dtype),
+              " which is out of bounds for storage of size ", root.num_bytes());
+  return make_view(impl,
+                   {op, {impl.alias()->type()->strides, size.vec(), stride.vec()}, 3, offset},
+                   {root.dtype, size.vec()}, stride.vec(), offset, /*from_root=*/true);
+}
+
+at::Tensor permuted(const TensorImpl& self, Dims permutation) {
+  static const ViewOperator op("permute");
+  Dims sizes;
+  Dims strides;
+  for (const std::int64_t d : permutation) {
+    sizes.push_back(sizes_of(self)[static_cast<std::size_t>(d)]);
+    strides.push_back(strides_of(self)[static_cast<std::size_t>(d)]);
+  }
+  return make_view(self, {op, {std::move(permutation)}}, {dtype_of(self), std::move(sizes)},
+                   std::move(strides), self.storage_offset());
+}
+
+at::Tensor permute(const at::Tensor& self, at::IntArrayRef dims) {
+  const TensorImpl& impl = impl_of(self, "permute");
+  const std::size_t rank = sizes_of(impl).size();
+  TORCH_CHECK(dims.size() == rank,
+              "permute(sparse_coo): number of dimensions in the tensor input does not match the "
+              "length of the desired ordering of dimensions i.e. input.dim() = ",
+              rank, " is not equal to len(dims) = ", dims.size());
+  Dims permutation;
+  for (const std::int64_t dim : dims) {
+    const std::int64_t d = wrap(dim, rank);
+    TORCH_CHECK(std::find(permutation.begin(), permutation.end(), d) == permutation.end(),
+                "permute(): duplicate dims are not allowed.");
+    permutation.push_back(d);
+  }
+  return permuted(impl, std::move(permutation));
+}
+
+at::Tensor transpose(const at::Tensor& self, std::int64_t dim0, std::int64_t dim1) {
+  const TensorImpl& impl = impl_of(self, "transpose");
+  const std::size_t rank = sizes_of(impl).size();
+  const std::int64_t a = wrap(dim0, rank);
+  const std::int64_t b = wrap(dim1, rank);
+  if (a == b) return aten::alias(self);
+  Dims permutation(rank);
+  std::iota(permutation.begin(), permutation.end(), 0);
+  std::swap(permutation[static_cast<std::size_t>(a)], permutation[static_cast<std::size_t>(b)]);
+  return permuted(impl, std::move(permutation));
+}
+
+at::Tensor t(const at::Tensor& self) {
+  TORCH_CHECK(self.dim() <= 2, "t() expects a tensor with <= 2 dimensions, but self is ",
+              self.dim(), "D");
+  return aten::transpose(self, 0, self.dim() < 2 ? 0 : 1);
+}
+
+at::Tensor sliced(const TensorImpl& self, std::int64_t dim, std::int64_t start,
+                  std::int64_t length, std::int64_t step) {
+  static const ViewOperator op("slice");
+  const auto d = static_cast<std::size_t>(dim);
+  Dims sizes = sizes_of(self);
+  Dims strides = strides_of(self);
+  const std::int64_t offset = self.storage_offset() + start * strides[d];
+  sizes[d] = length;
+  strides[d] *= step;
+  return make_view(self, {op, {number(dim), number(length), number(step)}, 1, start},
+                   {dtype_of(self), std::move(sizes)}, std::move(strides), offset);
+}
+
+at::Tensor slice(const at::Tensor& self, std::int64_t dim, std::optional<std::int64_t> start,
+                 std::optional<std::int64_t> end, std::int64_t step) {
+  const TensorImpl& impl = impl_of(self, "slice");
+  TORCH_CHECK_INDEX(self.dim() > 0, "slice() cannot be applied to a 0-dim tensor.");
+  TORCH_CHECK(step > 0, "slice step must be positive");
+  const std::int64_t d = wrap(dim, sizes_of(impl).size());
+  const std::int64_t size = sizes_of(impl)[static_cast<std::size_t>(d)];
+  std::int64_t first = start.value_or(0);
+  std::int64_t last = end.value_or(size);
+  if (first < 0) first += size;
+  if (last < 0) last += size;
+  first = std::clamp<std::int64_t>(first, 0, size);
+  last = std::clamp<std::int64_t>(last, first, size);
+  return sliced(impl, d, first, (last - first + step - 1) / step, step);
+}
+
+at::Tensor selected(const TensorImpl& self, std::int64_t dim, std::int64_t index) {
+  static const ViewOperator op("select");
+  const auto d = static_cast<std::ptrdiff_t>(dim);
+  Dims sizes = sizes_of(self);
+  Dims strides = strides_of(self);
+  const std::int64_t offset =
+      self.storage_offset() + index * strides[static_cast<std::size_t>(dim)];
+  sizes.erase(sizes.begin() + d);
+  strides.erase(strides.begin() + d);
+  return make_view(self, {op, {number(dim)}, 1, index}, {dtype_of(self), std::move(sizes)},
+                   std::move(strides), offset);
+}
+
+at::Tensor select(const at::Tensor& self, std::int64_t dim, std::int64_t index) {
+  const TensorImpl& impl = impl_of(self, "select");
+  TORCH_CHECK_INDEX(self.dim() > 0, "select() cannot be applied to a 0-dim tensor.");
+  const std::int64_t d = wrap(dim, sizes_of(impl).size());
+  const std::int64_t size = sizes_of(impl)[static_cast<std::size_t>(d)];
+  TORCH_CHECK_INDEX(index >= -size && index < size, "select(): index ", index,
+                    " out of range for tensor of size ", self.sizes(), " at dimension ", d);
+  return selected(impl, d, index < 0 ? index + size : index);
+}
+
+at::Tensor expand(const at::Tensor& self, at::IntArrayRef size, bool) {
+  static const ViewOperator op("expand");
+  const TensorImpl& impl = impl_of(self, "expand");
+  TORCH_CHECK(size.size() >= static_cast<std::size_t>(self.dim()), "expand(", self.toString(), "{",
+              self.sizes(), "}, size=", size, "): the number of sizes provided (", size.size(),
+              ") must be greater or equal to the number of dimensions in the tensor (", self.dim(),
+              ")");
+  const auto geometry = at::inferExpandGeometry_dimvector(self.sizes(), strides_of(impl), size);
+  const Dims sizes(geometry.sizes.begin(), geometry.sizes.end());
+  return make_view(impl, {op, {sizes}}, {dtype_of(impl), sizes},
+                   Dims(geometry.strides.begin(), geometry.strides.end()), self.storage_offset());
+}
+
+at::Tensor unsqueeze(const at::Tensor& self, std::int64_t dim) {
+  const TensorImpl& impl = impl_of(self, "unsqueeze");
+  const std::int64_t d = wrap(dim, sizes_of(impl).size() + 1);
+  Dims sizes = sizes_of(impl);
+  Dims strides = strides_of(impl);
+  const auto at = static_cast<std::size_t>(d);
+  const std::int64_t stride = at < sizes.size() ? sizes[at] * strides[at] : 1;
+  sizes.insert(sizes.begin() + d, 1);
+  strides.insert(strides.begin() + d, stride);
+  return reshaped(impl, std::move(sizes), std::move(strides));
+}
+
+at::Tensor squeeze_where(const TensorImpl& self, const std::vector<bool>& chosen) {
+  Dims sizes;
+  Dims strides;
+  for (std::size_t i = 0; i < chosen.size(); ++i) {
+    if (chosen[i] && sizes_of(self)[i] == 1) continue;
+    sizes.push_back(sizes_of(self)[i]);
+    strides.push_back(strides_of(self)[i]);
+  }
+  return reshaped(self, std::move(sizes), std::move(strides));
+}
+
+at::Tensor squeeze(const at::Tensor& self) {
+  return squeeze_where(impl_of(self, "squeeze"),
+                       std::vector<bool>(static_cast<std::size_t>(self.dim()), true));
+}
+
+at::Tensor squeeze_dims(const at::Tensor& self, at::IntArrayRef dims) {
+  const auto rank = static_cast<std::size_t>(self.dim());
+  std::vector<bool> chosen(rank, false);
+  for (const std::int64_t dim : dims) {
+    const auto d = static_cast<std::size_t>(wrap(dim, rank));
+    if (rank == 0) continue;
+    TORCH_CHECK(!chosen[d], "dim ", d, " appears multiple times in the list of dims");
+    chosen[d] = true;
+  }
+  return squeeze_where(impl_of(self, "squeeze"), chosen);
+}
+
+at::Tensor squeeze_dim(const at::Tensor& self, std::int64_t dim) {
+  return squeeze_dims(self, dim);
+}
+
+at::Tensor diagonal(const at::Tensor& self, std::int64_t offset, std::int64_t dim1,
+                    std::int64_t dim2) {
+  static const ViewOperator op("diagonal");
+  const TensorImpl& impl = impl_of(self, "diagonal");
+  const std::size_t rank = sizes_of(impl).size();
+  const std::int64_t a = wrap(dim1, rank);
+  const std::int64_t b = wrap(dim2, rank);
+  TORCH_CHECK(a != b, "diagonal dimensions cannot be identical ", dim1, ", ", dim2);
+  Dims sizes = sizes_of(impl);
+  Dims strides = strides_of(impl);
+  const auto ai = static_cast<std::size_t>(a);
+  const auto bi = static_cast<std::size_t>(b);
+  const std::int64_t length =
+      offset >= 0 ? std::max<std::int64_t>(std::min(sizes[ai], sizes[bi] - offset), 0)
+                  : std::max<std::int64_t>(std::min(sizes[ai] + offset, sizes[bi]), 0);
+  std::int64_t storage_offset = self.storage_offset();
+  if (length > 0) {
+    storage_offset += offset >= 0 ? offset * strides[bi] : -offset * strides[ai];
+  }
+  const std::int64_t stride = strides[ai] + strides[bi];
+  for (const std::int64_t d : {std::max(a, b), std::min(a, b)}) {
+    sizes.erase(sizes.begin() + d);
+    strides.erase(strides.begin() + d);
+  }
+  sizes.push_back(length);
+  strides.push_back(stride);
+  return make_view(impl, {op, {number(offset), number(a), number(b)}},
+                   {dtype_of(impl), std::move(sizes)}, std::move(strides), storage_offset);
+}
+
+at::Tensor unfold(const at::Tensor& self, std::int64_t dimension, std::int64_t size,
+                  std::int64_t step) {
+  static const ViewOperator op("unfold");
+  const TensorImpl& impl = impl_of(self, "unfold");
+  const std::size_t rank = sizes_of(impl).size();
+  const std::int64_t d = wrap(dimension, rank);
+  const std::int64_t max_size = rank == 0 ? 1 : sizes_of(impl)[static_cast<std::size_t>(d)];
+  TORCH_CHECK(size >= 0, "size is ", size, " but must be >= 0");
+  TORCH_CHECK(size <= max_size, "maximum size for tensor at dimension ", d, " is ", max_size,
+              " but size is ", size);
+  TORCH_CHECK(step > 0, "step is ", step, " but must be > 0");
+  Dims sizes = sizes_of(impl);
+  Dims strides = strides_of(impl);
+  const std::int64_t stride = rank == 0 ? 1 : strides[static_cast<std::size_t>(d)];
+  if (rank > 0) {
+    sizes[static_cast<std::size_t>(d)] = (max_size - size) / step + 1;
+    strides[static_cast<std::size_t>(d)] = stride * step;
+  }
+  sizes.push_back(size);
+  strides.push_back(stride);
+  return make_view(impl, {op, {number(d), number(size), number(step)}},
+                   {dtype_of(impl), std::move(sizes)}, std::move(strides), self.storage_offset());
+}
+
+std::vector<at::Tensor> split_with_sizes(const at::Tensor& self, at::IntArrayRef split_sizes,
+                                         std::int64_t dim) {
+  const TensorImpl& impl = impl_of(self, "split_with_sizes");
+  TORCH_CHECK(self.dim() != 0, "split expects at least a 1-dimensional tensor");
+  const std::int64_t d = wrap(dim, sizes_of(impl).size());
+  const std::int64_t size = sizes_of(impl)[static_cast<std::size_t>(d)];
+  std::vector<at::Tensor> out;
+  std::int64_t start = 0;
+  for (const std::int64_t length : split_sizes) {
+    TORCH_CHECK(length >= 0,
+                "split_with_sizes expects split_sizes have only non-negative entries, but got "
+                "split_sizes=",
+                split_sizes);
+    TORCH_CHECK(start + length <= size, "split_with_sizes expects split_sizes to sum exactly to ",
+                size, " (input tensor's size at dimension ", d, "), but got split_sizes=",
+                split_sizes);
+    out.push_back(sliced(impl, d, start, length, 1));
+    start += length;
+  }
+  TORCH_CHECK(start == size, "split_with_sizes expects split_sizes to sum exactly to ", size,
+              " (input tensor's size at dimension ", d, "), but got split_sizes=", split_sizes);
+  return out;
+}
+
+std::vector<at::Tensor> split(const at::Tensor& self, std::int64_t split_size, std::int64_t dim) {
+  TORCH_CHECK(self.dim() != 0, "split expects at least a 1-dimensional tensor");
+  TORCH_CHECK(split_size >= 0, "split expects split_size be non-negative, but got split_size=",
+              split_size);
+  const std::int64_t size = self.size(dim);
+  TORCH_CHECK(split_size > 0 || size == 0,
+              "split_size can only be 0 if dimension size is 0, but got dimension size of ", size);
+  Dims lengths;
+  for (std::int64_t start = 0; start < size; start += split_size) {
+    lengths.push_back(std::min(split_size, size - start));
+  }
+  if (lengths.empty()) lengths.push_back(size);
+  return aten::split_with_sizes(self, lengths, dim);
+}
+
+std::vector<at::Tensor> unbind(const at::Tensor& self, std::int64_t dim) {
+  const TensorImpl& impl = impl_of(self, "unbind");
+  TORCH_CHECK_INDEX(self.dim() > 0, "Dimension specified as ", dim,
+                    " but tensor has no dimensions");
+  const std::int64_t d = wrap(dim, sizes_of(impl).size());
+  std::vector<at::Tensor> out;
+  for (std::int64_t i = 0; i < sizes_of(impl)[static_cast<std::size_t>(d)]; ++i) {
+    out.push_back(selected(impl, d, i));
+  }
+  return out;
+}
+
+at::Tensor view_as_real(const at::Tensor& self) {
+  static const ViewOperator op("view_as_real");
+  TORCH_CHECK(self.is_complex(), "view_as_real is only supported for complex tensors");
+  const TensorImpl& impl = impl_of(self, "view_as_real");
+  Dims sizes = sizes_of(impl);
+  Dims strides = strides_of(impl);
+  for (std::int64_t& stride : strides) stride *= 2;
+  sizes.push_back(2);
+  strides.push_back(1);
+  return make_view(impl, {op, {}}, {base::real_dtype(dtype_of(impl)), std::move(sizes)},
+                   std::move(strides), self.storage_offset() * 2);
+}
+
+at::Tensor view_as_complex(const at::Tensor& self) {
+  static const ViewOperator op("view_as_complex");
+  TORCH_CHECK(self.scalar_type() == at::kFloat || self.scalar_type() == at::kDouble,
+              "view_as_complex is only supported for half, float and double tensors, but got a "
+              "tensor of scalar type: ",
+              self.scalar_type());
+  const TensorImpl& impl = impl_of(self, "view_as_complex");
+  TORCH_CHECK(self.dim() != 0, "Input tensor must have one or more dimensions");
+  Dims sizes = sizes_of(impl);
+  Dims strides = strides_of(impl);
+  TORCH_CHECK(sizes.back() == 2, "Tensor must have a last dimension of size 2");
+  TORCH_CHECK(strides.back() == 1, "Tensor must have a last dimension with stride 1");
+  sizes.pop_back();
+  strides.pop_back();
+  for (std::int64_t& stride : strides) {
+    TORCH_CHECK(stride % 2 == 0, "Tensor must have a stride divisible by 2 for all but last dimension");
+    stride /= 2;
+  }
+  return make_view(impl, {op, {}}, {base::complex_dtype(dtype_of(impl)), std::move(sizes)},
+                   std::move(strides), self.storage_offset() / 2);
+}
+
+// Sizes and strides of a view with elements of another width.
+void rescale(Dims& sizes, Dims& strides, std::int64_t& offset, int from, int to) {
+  if (from == to) return;
+  TORCH_CHECK(!sizes.empty(),
+              "self.dim() cannot be 0 to view a tensor as a dtype of a different element size");
+  TORCH_CHECK(strides.back() == 1,
+              "self.stride(-1) must be 1 to view a tensor as a dtype of a different element size");
+  const auto scale = [&](std::int64_t n) { return n * from / to; };
+  TORCH_CHECK(sizes.back() * from % to == 0, "self.size(-1) must be divisible by ", to / from,
+              " to view a tensor as a dtype of a larger element size, but got ", sizes.back());
+  sizes.back() = scale(sizes.back());
+  for (std::size_t i = 0; i + 1 < strides.size(); ++i) {
+    TORCH_CHECK(strides[i] * from % to == 0, "self.stride(", i, ") must be divisible by ",
+                to / from, " to view a tensor as a dtype of a larger element size, but got ",
+                strides[i]);
+    strides[i] = scale(strides[i]);
+  }
+  offset = scale(offset);
+}
+
+at::Tensor view_dtype(const at::Tensor& self, at::ScalarType dtype) {
+  static const ViewOperator op("bitcast");
+  if (self.scalar_type() == dtype) return aten::alias(self);
+  const TensorImpl& impl = impl_of(self, "view.dtype");
+  const base::DType to = to_dtype(dtype);
+  Dims sizes = sizes_of(impl);
+  Dims strides = strides_of(impl);
+  std::int64_t offset = self.storage_offset();
+  rescale(sizes, strides, offset, base::size_bytes(dtype_of(impl)), base::size_bytes(to));
+  return make_view(impl, {op, {to}}, {to, std::move(sizes)}, std::move(strides), offset);
+}
+
+at::Tensor& in_place(at::Tensor& self, const at::Tensor& result) {
+  apply_view_in_place(expect_xla(self, "view in place", "self"), result);
+  return self;
+}
+
+at::Tensor& transpose_(at::Tensor& self, std::int64_t a, std::int64_t b) {
+  return in_place(self, aten::transpose(self, a, b));
+}
+at::Tensor& t_(at::Tensor& self) { return in_place(self, aten::t(self)); }
+at::Tensor& unsqueeze_(at::Tensor& self, std::int64_t dim) {
+  return in_place(self, aten::unsqueeze(self, dim));
+}
+at::Tensor& squeeze_(at::Tensor& self) { return in_place(self, aten::squeeze(self)); }
+at::Tensor& squeeze_dim_(at::Tensor& self, std::int64_t dim) {
+  return in_place(self, aten::squeeze_dim(self, dim));
+}
+at::Tensor& squeeze_dims_(at::Tensor& self, at::IntArrayRef dims) {
+  return in_place(self, aten::squeeze_dims(self, dims));
+}
+const at::Tensor& as_strided_(const at::Tensor& self, at::IntArrayRef size, at::IntArrayRef stride,
+                              std::optional<std::int64_t> offset) {
+  apply_view_in_place(expect_xla(self, "as_strided_", "self"),
+                      aten::as_strided(self, size, stride, offset));
+  return self;
+}
+
+at::Tensor reshape(const at::Tensor& self, at::IntArrayRef shape) {
+  const auto sizes = at::infer_size_dv(shape, self.numel());
+  if (at::detail::computeStride(self.sizes(), self.strides(), sizes).has_value()) {
+    return self.view(sizes);
+  }
+  return at::_unsafe_view(at::clone(self, at::MemoryFormat::Contiguous), sizes);
+}
+
+bool has_strides_of(const at::Tensor& self, at::MemoryFormat format) {
+  if (format != at::MemoryFormat::Contiguous) return self.is_contiguous(format);
+  const Dims sizes = self.sizes().vec();
+  const Dims wanted = graph::contiguous_strides(sizes);
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    if (sizes[i] == 0) return true;
+    if (sizes[i] != 1 && self.strides()[i] != wanted[i]) return false;
+  }
+  return true;
+}
+
+at::Tensor contiguous(const at::Tensor& self, at::MemoryFormat memory_format) {
+  TORCH_CHECK(memory_format != at::MemoryFormat::Preserve,
+              "preserve memory format is unsupported by the contiguous operator");
+  return has_strides_of(self, memory_format) ? self : at::clone(self, memory_format);
+}
+
+at::Tensor flatten(const at::Tensor& self, std::int64_t start_dim, std::int64_t end_dim) {
+  const std::int64_t first = c10::maybe_wrap_dim(start_dim, self.dim());
+  const std::int64_t last = c10::maybe_wrap_dim(end_dim, self.dim());
+  TORCH_CHECK(first <= last, "flatten() has invalid args: start_dim cannot come after end_dim");
+  if (self.dim() == 0) return aten::reshape(self, {1});
+  if (first == last) return self;
+  Dims shape;
+  std::int64_t flat = 1;
+  for (std::int64_t i = 0; i < self.dim(); ++i) {
+    if (i >= first && i <= last) {
+      flat *= self.size(i);
+      if (i == last) shape.push_back(flat);
+    } else {
+      shape.push_back(self.size(i));
+    }
+  }
+  return aten::reshape(self, shape);
+}
+
+}  // namespace
+
+void register_views(torch::Library& m) {
+  m.impl("alias", alias);
+  m.impl("detach", alias);
+  m.impl("view", view);
+  m.impl("_reshape_alias", reshape_alias);
+  m.impl("as_strided", as_strided);
+  m.impl("permute", permute);
+  m.impl("transpose.int", transpose);
+  m.impl("t", t);
+  m.impl("slice.Tensor", slice);
+  m.impl("select.int", select);
+  m.impl("expand", expand);
+  m.impl("unsqueeze", unsqueeze);
+  m.impl("squeeze", squeeze);
+  m.impl("squeeze.dim", squeeze_dim);
+  m.impl("squeeze.dims", squeeze_dims);
+  m.impl("diagonal", diagonal);
+  m.impl("unfold", unfold);
+  m.impl("split.Tensor", split);
+  m.impl("split_with_sizes", split_with_sizes);
+  m.impl("unbind.int", unbind);
+  m.impl("view_as_real", view_as_real);
+  m.impl("view_as_complex", view_as_complex);
+  m.impl("view.dtype", view_dtype);
+  m.impl("transpose_", transpose_);
+  m.impl("t_", t_);
+  m.impl("unsqueeze_", unsqueeze_);
+  m.impl("squeeze_", squeeze_);
+  m.impl("squeeze_.dim", squeeze_dim_);
+  m.impl("squeeze_.dims", squeeze_dims_);
+  m.impl("as_strided_", as_strided_);
+}
+
+void register_copying_views(torch::Library& m) {
+  m.impl("reshape", reshape);
+  m.impl("contiguous", contiguous);
+  m.impl("flatten.using_ints", flatten);
+}
+
+}  // namespace torch_xla::aten

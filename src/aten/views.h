@@ -1,0 +1,14 @@
+// View operators. Each becomes one of a few internal operators ("view:slice", "view:permute", ...)
+// that the registry lowers forwards and backwards; the tensor made shares its base's alias.
+#pragma once
+
+#include <torch/library.h>
+
+namespace torch_xla::aten {
+
+void register_views(torch::Library& m);
+// reshape, contiguous and flatten decide by the strides here: torch's own trust is_contiguous(),
+// which is always true on this device, and would alias where CPU copies.
+void register_copying_views(torch::Library& m);
+
+}  // namespace torch_xla::aten

@@ -1,0 +1,32 @@
+"""PyTorch's `xla` device: programs are recorded lazily, compiled by XLA and run on any PJRT plugin.
+
+`import torch_xla` adds the device; it loads no plugin and makes no client before the first use.
+"""
+
+# The check must come before the extension is loaded: a mismatch shows as an undefined symbol there.
+import torch_xla._compatibility  # isort: skip
+import torch_xla._XLAC as _XLAC  # isort: skip
+from torch_xla import _integration
+from torch_xla.torch_xla import (
+    device,
+    device_count,
+    devices,
+    manual_seed,
+    real_devices,
+    step,
+    sync,
+)
+
+__version__ = _XLAC.__version__
+
+__all__ = [
+    "device",
+    "device_count",
+    "devices",
+    "manual_seed",
+    "real_devices",
+    "step",
+    "sync",
+]
+
+_integration.install()
