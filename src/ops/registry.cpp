@@ -184,6 +184,7 @@ const Registry& registry() {
     register_views(*m);
     register_view_copies(*m);
     register_padding(*m);
+    register_resampling(*m);
     register_indexing(*m);
     register_scatter(*m);
     register_search(*m);
