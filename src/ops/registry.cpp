@@ -185,6 +185,7 @@ const Registry& registry() {
     register_view_copies(*m);
     register_padding(*m);
     register_resampling(*m);
+    register_grid_sampler(*m);
     register_indexing(*m);
     register_scatter(*m);
     register_search(*m);

@@ -350,6 +350,7 @@ void register_views(Registry& m);
 void register_view_copies(Registry& m);
 void register_padding(Registry& m);
 void register_resampling(Registry& m);
+void register_grid_sampler(Registry& m);
 void register_indexing(Registry& m);
 void register_scatter(Registry& m);
 void register_search(Registry& m);
