@@ -125,7 +125,9 @@ TEST(short_report_adds_the_fallbacks) {
 
 TEST(timed_section_records_its_life) {
   clear_all();
-  { const TimedSection section(metric("test::Section")); }
+  {
+    const TimedSection section(metric("test::Section"));
+  }
   const MetricData data = metric_data("test::Section").value();
   EXPECT_EQ(data.total_samples, 1);
   EXPECT(data.accumulator >= 0 && data.accumulator < 1e9);

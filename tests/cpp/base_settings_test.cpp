@@ -9,7 +9,8 @@
 namespace torch_xla::base {
 namespace {
 
-// Sets an environment variable for the life of the object, with all settings unread before and after.
+// Sets an environment variable for the life of the object, with all settings unread before and
+// after.
 class ScopedVariable {
  public:
   ScopedVariable(const char* name, const char* value) : name_(name) {
