@@ -117,6 +117,7 @@ base::Hash128 compute_key(const Entry& entry) {
   }
   hasher.add(entry.outputs.size());
   for (const TensorType* output : entry.outputs) {
+    hasher.add(output != nullptr ? 1 : 0);
     if (output != nullptr) add_shape(hasher, output->shape);
   }
   return hasher.finish();
