@@ -31,6 +31,59 @@ Value floating_binary(Value self, Value other) {
 
 // ---- The gamma function's family ----------------------------------------------------------------
 
+// Iterates `body` on `state` while any element of its last, a boolean, is true.
+hlo::Values iterate(const hlo::Values& state, const hlo::Region& body) {
+  const Dims all = wrap_dims({}, state.back().rank());
+  return hlo::while_(
+      state, [&](std::span<const Value> v) { return reduce_or(v.back(), all); }, body);
+}
+
+constexpr double kEpsilon = std::numeric_limits<double>::epsilon();
+
+// What follows the terms summed one by one in the sum of (q + n)^-x, for q above 9, by Euler and
+// Maclaurin's series.
+Value zeta_tail(Value x, Value q) {
+  constexpr double kBernoulli[] = {
+      1.0 / 6, -1.0 / 30,     1.0 / 42,      -1.0 / 30,       5.0 / 66,       -691.0 / 2730,
+      7.0 / 6, -3617.0 / 510, 43867.0 / 798, -174611.0 / 330, 854513.0 / 138, -236364091.0 / 2730};
+  const Value term = power(q, -x);
+  Value sum = term * q / (x - 1.0) + term * 0.5;
+  Value product = term * x / q;
+  double factorial = 2;
+  double k = 1;
+  for (const double bernoulli : kBernoulli) {
+    sum = sum + product * (bernoulli / factorial);
+    product = product * (x + k) * (x + (k + 1)) / (q * q);
+    factorial *= (k + 2) * (k + 3);
+    k += 2;
+  }
+  return sum;
+}
+
+// The sum of (q + n)^-x over n >= 0.
+Value hurwitz_zeta(Value x, Value q) {
+  const double epsilon = x.dtype() == DType::kFloat64
+                             ? kEpsilon
+                             : static_cast<double>(std::numeric_limits<float>::epsilon());
+  const Value is_defined = greater(x, 1) & (greater(q, 0) | equal(x, floor(x)));
+  const Value is_pole = less_equal(q, 0) & equal(q, floor(q));
+  const Value is_usual = is_defined & ~is_pole;
+  const Value safe_q = where(is_usual, q, 10.0);
+  const Value start = hlo::full_like(x, 0.0);
+  const hlo::Values ends =
+      iterate({start, safe_q, less_equal(safe_q, 9.0)}, [&](std::span<const Value> v) {
+        const Value term = power(v[1], -x);
+        const Value sum = where(v[2], v[0] + term, v[0]);
+        const Value next = where(v[2], v[1] + 1.0, v[1]);
+        // A sum that has converged needs no tail, but the tail needs an argument that is positive.
+        const Value is_negligible = less(abs(term), abs(sum) * epsilon) & greater(next, 0);
+        return hlo::Values{sum, next, v[2] & less_equal(next, 9.0) & ~is_negligible};
+      });
+  const Value tail = where(greater(ends[1], 9.0), zeta_tail(x, ends[1]), 0);
+  const Value value = where(is_usual, ends[0] + tail, kNan);
+  return where(equal(x, 1) | (is_pole & greater(x, 1)), kInfinity, value);
+}
+
 // By the recurrence to x + 6 and the asymptotic series there; below 1/2 by reflection.
 Value trigamma(Value x) {
   const Value is_reflected = less(x, 0.5);
@@ -60,7 +113,7 @@ Value polygamma(std::int64_t n, Value x) {
   if (n == 1) return trigamma(x);
   const auto order = static_cast<double>(n);
   const double factor = (n % 2 == 0 ? -1 : 1) * std::tgamma(order + 1);
-  return zeta(hlo::full_like(x, order + 1), x) * factor;
+  return hurwitz_zeta(hlo::full_like(x, order + 1), x) * factor;
 }
 
 Value mvlgamma(Value self, std::int64_t p) {
@@ -74,15 +127,6 @@ Value mvlgamma(Value self, std::int64_t p) {
       },
       convert(self, float_result_type({self})));
 }
-
-// Iterates `body` on `state` while any element of its last, a boolean, is true.
-hlo::Values iterate(const hlo::Values& state, const hlo::Region& body) {
-  const Dims all = wrap_dims({}, state.back().rank());
-  return hlo::while_(
-      state, [&](std::span<const Value> v) { return reduce_or(v.back(), all); }, body);
-}
-
-constexpr double kEpsilon = std::numeric_limits<double>::epsilon();
 
 // x^a exp(-x) / gamma(a)
 Value gamma_density(Value a, Value x) { return exponential(a * log(x) - x - lgamma(a)); }
@@ -285,7 +329,7 @@ void register_special(Registry& m) {
   m.impl("polygamma_", [=](Value self, std::int64_t n) { return polygamma_of(n, self); });
   m.impl("mvlgamma", mvlgamma);
   m.impl({"special_zeta", "special_zeta.self_scalar", "special_zeta.other_scalar"},
-         floating_binary<hlo::zeta>);
+         floating_binary<hurwitz_zeta>);
   m.impl("igamma", floating_binary<igamma>);
   m.impl("igammac", floating_binary<igammac>);
   m.impl("special_entr", floating<entr>);
