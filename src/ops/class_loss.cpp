@@ -131,9 +131,10 @@ struct Margins {
   Value weight;  // per sample, already divided by the number of classes
 };
 
+// `self` is at least 1-dim.
 Margins margins_of(Value self, Value target, double p, double margin, const MaybeValue& weight) {
   base::check(p == 1 || p == 2, "only p == 1 and p == 2 supported");
-  base::check(self.rank() >= 1 && self.rank() <= 2 && self.num_elements() > 0,
+  base::check(self.rank() <= 2 && (self.rank() == 0 || self.dim(self.rank() - 1) > 0),
               "Expected non-empty vector or matrix with optional 0-dim batch size, but got: ",
               base::to_string(self.dims()));
   const Dims samples = sample_dims(self);
@@ -162,25 +163,26 @@ Margins margins_of(Value self, Value target, double p, double margin, const Mayb
 
 Value multi_margin_loss(Value self, Value target, double p, double margin, const MaybeValue& weight,
                         std::int64_t reduction) {
-  const Margins m = margins_of(self, target, p, margin, weight);
+  const Margins m = margins_of(at_least_1d(self), target, p, margin, weight);
   const Value terms = p == 1 ? m.excess : hlo::multiply(m.excess, m.excess);
-  const Value losses = hlo::multiply(reduce_sum(terms, {class_dim(self)}), m.weight);
+  const Value losses = hlo::multiply(reduce_sum(terms, {class_dim(m.scores)}), m.weight);
   return convert(as_losses(reduce_losses(losses, reduction), target, reduction), self.dtype());
 }
 
 Value multi_margin_loss_backward(Value grad_output, Value self, Value target, double p,
                                  double margin, const MaybeValue& weight, std::int64_t reduction) {
-  const Margins m = margins_of(self, target, p, margin, weight);
-  const std::int64_t dim = class_dim(self);
+  const Margins m = margins_of(at_least_1d(self), target, p, margin, weight);
+  const Dims& dims = m.scores.dims();
+  const std::int64_t dim = class_dim(m.scores);
   Value grad = convert(grad_output, m.scores.dtype());
   if (grad.num_elements() == 1) grad = hlo::reshape(grad, {});
   const Value per_sample =
       hlo::multiply(gradient_of_losses(grad, m.weight.dims(), reduction), m.weight);
   const Value is_active = convert(hlo::gt(m.excess, hlo::full_like(m.excess, 0)), grad.dtype());
   const Value slope = p == 1 ? is_active : hlo::multiply(hlo::full_like(m.excess, 2), m.excess);
-  const Value others = hlo::multiply(slope, spread(per_sample, self.dims(), {dim}));
-  const Value own = spread(hlo::negate(reduce_sum(others, {dim})), self.dims(), {dim});
-  return convert(hlo::select(m.is_class, own, others), self.dtype());
+  const Value others = hlo::multiply(slope, spread(per_sample, dims, {dim}));
+  const Value own = spread(hlo::negate(reduce_sum(others, {dim})), dims, {dim});
+  return convert(hlo::reshape(hlo::select(m.is_class, own, others), self.dims()), self.dtype());
 }
 
 // ---- Margin over several labels -----------------------------------------------------------------

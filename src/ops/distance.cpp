@@ -80,6 +80,7 @@ Value distance_gradient(Value difference, Value grad, Value distance, double p) 
 
 Value cdist_backward(Value grad, Value x1, Value x2, double p, Value cdist) {
   const Pairs pairs = pairs_of(x1, x2);
+  if (pairs.difference.num_elements() == 0) return hlo::full_like(x1, 0);
   const Dims& wide = pairs.difference.dims();
   const auto widened = [&](Value v) {
     const Value full = broadcast_to(v, pairs.dims);
