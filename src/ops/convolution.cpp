@@ -269,7 +269,11 @@ Value grad_input_of(Value grad_output, Value input, Value weight, const Geometry
   if (grad_output.num_elements() == 0 || weight.num_elements() == 0) {
     return zeros(input, input.dims());
   }
-  if (g.transposed) return correlate(grad_output, weight, g);
+  if (g.transposed) {
+    // An output padding above the stride makes room for more positions than the input has.
+    const Value grad = correlate(grad_output, weight, g);
+    return hlo::slice(grad, Dims(index(grad.rank()), 0), input.dims(), Dims(index(grad.rank()), 1));
+  }
   return correlate_adjoint_input(grad_output, weight, spatial_dims(input), g);
 }
 
