@@ -91,7 +91,7 @@ Value floor_divide(Value self, Value other) {
 Value trunc_divide(Value self, Value other) {
   const std::vector<Value> v = promote({self, other});
   if (base::is_integral(v[0].dtype())) return v[0] / v[1];
-  return in_float32([](Value a, Value b) { return trunc(a / b); }, v[0], v[1]);
+  return trunc(v[0] / v[1]);
 }
 
 Value div_mode(Value self, Value other, const std::optional<std::string>& rounding_mode) {
