@@ -149,17 +149,6 @@ Value addr(Value self, Value vec1, Value vec2, const Factor& beta, const Factor&
   return accumulated(self, outer, beta, alpha, dtype);
 }
 
-Value trace(Value self) {
-  base::check(self.rank() == 2, "trace: expected a matrix, but got tensor with dim ", self.rank());
-  const DType dtype =
-      base::is_integral(self.dtype()) ? DType::kInt64 : accumulate_dtype(self.dtype());
-  const Value diagonal = row_compared_to_column(self.builder(), self.dim(0), self.dim(1),
-                                                hlo::ComparisonDirection::kEq);
-  const Value kept = hlo::select(diagonal, self, full_like(self, 0));
-  const Value sum = reduce_sum(convert(kept, dtype), {0, 1});
-  return base::is_integral(self.dtype()) ? sum : convert(sum, self.dtype());
-}
-
 // `value` with its three elements along `dim` moved `shift` places towards the front.
 Value rotated(Value value, std::int64_t dim, std::int64_t shift) {
   const Dims ones(static_cast<std::size_t>(value.rank()), 1);
@@ -207,7 +196,6 @@ void register_products(Registry& m) {
     return dot(base::is_complex(self.dtype()) ? hlo::conj(self) : self, other);
   });
   m.impl("linalg_cross", linalg_cross);
-  m.impl("trace", trace);
 }
 
 void register_added_products(Registry& m) {
