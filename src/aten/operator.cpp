@@ -216,7 +216,8 @@ bool has_cpp_meta_kernel(const c10::OperatorHandle& handle) {
 }
 
 std::unique_ptr<Operator> plan_operator(const c10::OperatorHandle& handle, std::string* why) {
-  auto op = std::make_unique<Operator>(Operator{handle, to_schema(handle.schema())});
+  auto op = std::make_unique<Operator>(handle);
+  op->schema = to_schema(handle.schema());
   op->kind = kind_of(op->schema);
   op->op.name = op->schema.name;
   op->lowering = ops::registry().find(op->op.name);

@@ -31,6 +31,8 @@ struct Argument {
 };
 
 struct Operator {
+  explicit Operator(c10::OperatorHandle operator_handle) : handle(operator_handle) {}
+
   c10::OperatorHandle handle;
   graph::Schema schema;
   graph::OpKind kind = graph::OpKind::kFunctional;
