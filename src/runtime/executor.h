@@ -44,7 +44,7 @@ std::string pending_program(Device& device);
 // Since the process began, on all devices.
 struct ComputationStats {
   std::int64_t compiled = 0;
-  std::int64_t executed = 0;
+  std::int64_t executed = 0;  // counted when the launch is queued
 };
 ComputationStats computation_stats();
 

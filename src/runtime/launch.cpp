@@ -1,7 +1,6 @@
 // Gathering the arguments of a launch and handing out its results.
 #include "runtime/launch.h"
 
-#include <atomic>
 #include <exception>
 #include <utility>
 
@@ -12,8 +11,6 @@
 
 namespace torch_xla::runtime {
 namespace {
-
-std::atomic<std::int64_t> launch_count{0};
 
 Array& array_of(const graph::DataPtr& data) { return static_cast<Array&>(*data); }
 
@@ -48,7 +45,6 @@ std::optional<pjrt::Event> Launch::start() {
   }
   try {
     pjrt::ExecuteResult result = execute();
-    launch_count.fetch_add(1, std::memory_order_relaxed);
     set_outputs(result);
     inputs.clear();
     program.reset();
@@ -109,7 +105,5 @@ void Launch::fail(const std::exception_ptr& error) {
   inputs.clear();
   program.reset();
 }
-
-std::int64_t num_launches() { return launch_count.load(std::memory_order_relaxed); }
 
 }  // namespace torch_xla::runtime

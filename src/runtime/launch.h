@@ -40,7 +40,4 @@ struct Launch {
   void set_outputs(pjrt::ExecuteResult& result);
 };
 
-// How many programs were executed since the process began.
-std::int64_t num_launches();
-
 }  // namespace torch_xla::runtime

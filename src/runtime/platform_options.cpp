@@ -29,6 +29,15 @@ const Options& platform_defaults(std::string_view platform) {
   return platform == "cpu" ? *cpu : *none;
 }
 
+// XLA parses numbers and names out of strings, but booleans only as Python spells them.
+pjrt::OptionOverride with_booleans(pjrt::OptionOverride value) {
+  const auto* text = std::get_if<std::string>(&value);
+  if (text == nullptr) return value;
+  if (*text == "true" || *text == "True") return true;
+  if (*text == "false" || *text == "False") return false;
+  return value;
+}
+
 void add_options(base::Hasher& hasher, const Options& options) {
   hasher.add(options.size());
   for (const auto& [name, value] : options) {
@@ -76,10 +85,10 @@ pjrt::CompileOptions compile_options(std::string_view platform) {
   options.portable = true;
   options.env_option_overrides = platform_defaults(platform);
   for (auto& [name, value] : parse_xla_flags(base::settings().xla_flags())) {
-    options.env_option_overrides.insert_or_assign(name, value);
+    options.env_option_overrides.insert_or_assign(name, with_booleans(value));
   }
   for (auto& [name, value] : custom_compile_options()) {
-    options.env_option_overrides.insert_or_assign(name, value);
+    options.env_option_overrides.insert_or_assign(name, with_booleans(value));
   }
   return options;
 }

@@ -1,0 +1,155 @@
+// Several threads that record, sync and read at once, on one device and on several, on the fake
+// plugin with asynchronous launches. Run under ThreadSanitizer too.
+#include <atomic>
+
+#include "runtime_fixture.h"
+
+namespace torch_xla {
+namespace {
+
+using testing::add;
+using testing::add_;
+using testing::Counts;
+using testing::FakePlugin;
+using testing::Floats;
+using testing::Session;
+using testing::tensor;
+using testing::Tensor;
+using testing::values_of;
+
+const char* const kFake = TORCH_XLA_FAKE_PLUGIN;
+
+void run_threads(int count, const std::function<void(int)>& body) {
+  std::atomic<int> num_failures{0};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < count; ++i) {
+    threads.emplace_back([&, i] {
+      try {
+        body(i);
+      } catch (const std::exception& error) {
+        std::cerr << "thread " << i << ": " << error.what() << "\n";
+        ++num_failures;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(num_failures.load(), 0);
+}
+
+void must(bool condition, const char* what) { base::check(condition, what); }
+
+// Counts up, with barriers or reads in between, and checks every value it sees.
+void count_up(runtime::Device& device, int rounds, int flavor) {
+  const Tensor one = tensor(device, {1, 1, 1});
+  const Tensor total = tensor(device, {0, 0, 0});
+  for (int i = 1; i <= rounds; ++i) {
+    add_(total, one);
+    const Tensor twice = add(total, total);
+    if ((i + flavor) % 3 == 0) runtime::sync(device, (i + flavor) % 2 == 0);
+    const auto expected = static_cast<float>(i);
+    if ((i + flavor) % 4 == 0) must(values_of(twice) == Floats(3, 2 * expected), "twice");
+    if ((i + flavor) % 5 == 0) must(values_of(total) == Floats(3, expected), "total");
+  }
+  must(values_of(total) == Floats(3, static_cast<float>(rounds)), "the last total");
+}
+
+TEST(threads_on_one_device_get_their_own_values) {
+  const FakePlugin fake = FakePlugin::copy_of(kFake);
+  fake.set_async(true);
+  const Session session(fake.path());
+  run_threads(4, [&](int i) { count_up(runtime::device(0), 60, i); });
+}
+
+TEST(threads_on_several_devices_get_their_own_values) {
+  const FakePlugin fake = FakePlugin::copy_of(kFake);
+  fake.set_async(true);
+  const Session session(fake.path(), 4);
+  run_threads(8, [&](int i) { count_up(runtime::device(i % 4), 40, i); });
+}
+
+TEST(threads_that_need_one_program_compile_it_once) {
+  const FakePlugin fake = FakePlugin::copy_of(kFake);
+  const Session session(fake.path(), 4);
+  runtime::client();
+  const Counts counts;
+  fake.hang("PJRT_Client_Compile");
+  std::thread opener([&] {
+    testing::eventually([&] { return fake.waiting("PJRT_Client_Compile") > 0; });
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    fake.release();
+  });
+  run_threads(4, [&](int i) {
+    const Tensor a = tensor(runtime::device(i), {1, 2});
+    must(values_of(add(a, a)) == (Floats{2, 4}), "the sum");
+  });
+  opener.join();
+  EXPECT_EQ(counts.compiled(), 1);
+  EXPECT_EQ(counts.executed(), 4);
+}
+
+TEST(one_thread_reads_what_another_one_computes) {
+  const FakePlugin fake = FakePlugin::copy_of(kFake);
+  fake.set_async(true);
+  const Session session(fake.path());
+  runtime::Device& device = runtime::device(0);
+  const Tensor one = tensor(device, {1});
+  const Tensor total = tensor(device, {0});
+  std::atomic<bool> is_done{false};
+  run_threads(3, [&](int i) {
+    if (i == 0) {
+      for (int step = 0; step < 100; ++step) {
+        add_(total, one);
+        runtime::sync(device, false);
+      }
+      is_done = true;
+      return;
+    }
+    float last = 0;
+    while (!is_done) {
+      const float now = values_of(total)[0];
+      must(now >= last, "a total that never falls");
+      last = now;
+    }
+  });
+  EXPECT_EQ(values_of(total)[0], 100.0f);
+}
+
+TEST(arrays_cross_devices_while_both_are_busy) {
+  const FakePlugin fake = FakePlugin::copy_of(kFake);
+  fake.set_async(true);
+  const Session session(fake.path(), 2);
+  run_threads(4, [&](int i) {
+    runtime::Device& from = runtime::device(i % 2);
+    runtime::Device& to = runtime::device(1 - i % 2);
+    for (int round = 0; round < 20; ++round) {
+      const auto value = static_cast<float>(round);
+      const Tensor a = tensor(from, {value});
+      const runtime::ArrayPtr there = runtime::copy_to_device(*testing::array_of(add(a, a)), to);
+      must(testing::download(*there) == Floats{2 * value}, "the copy");
+    }
+  });
+}
+
+TEST(places_in_a_queue_keep_their_order_whoever_submits_first) {
+  runtime::LaunchQueue queue;
+  std::vector<int> order;
+  runtime::LaunchQueue::Place first = queue.reserve();
+  runtime::LaunchQueue::Place given_up = queue.reserve();
+  runtime::LaunchQueue::Place last = queue.reserve();
+  const auto start = [&order](int number) {
+    return [&order, number] {
+      order.push_back(number);
+      return std::optional<pjrt::Event>();
+    };
+  };
+  queue.submit(std::move(last), start(3));
+  given_up = {};
+  queue.submit(std::move(first), start(1));
+  queue.wait_idle();
+  EXPECT(order == (std::vector<int>{1, 3}));
+  queue.close();
+  EXPECT_THROWS(queue.reserve(), "was shut down");
+}
+
+}  // namespace
+}  // namespace torch_xla
