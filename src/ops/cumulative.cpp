@@ -11,33 +11,14 @@
 #include "ops/scan.h"
 
 namespace torch_xla::ops {
-
-hlo::Values scan(hlo::Values inputs, const hlo::Values& identities, std::int64_t dim,
-                 const Combine& combine) {
-  const std::int64_t size = inputs[0].dim(dim);
-  for (std::int64_t distance = 1; distance < size; distance *= 2) {
-    Dims low(static_cast<std::size_t>(inputs[0].rank()));
-    Dims high = low;
-    low[static_cast<std::size_t>(dim)] = distance;
-    high[static_cast<std::size_t>(dim)] = -distance;
-    hlo::Values earlier;
-    for (std::size_t i = 0; i < inputs.size(); ++i) {
-      earlier.push_back(hlo::pad(inputs[i], identities[i], low, high));
-    }
-    inputs = combine(earlier, inputs);
-  }
-  return inputs;
-}
-
 namespace {
 
 Value scan_one(Value input, const Scalar& identity, std::int64_t dim,
                const hlo::BinaryRegion& combine) {
   const Value start = scalar(input.builder(), input.dtype(), identity);
-  return scan(hlo::Values{input}, hlo::Values{start}, dim,
-              [&](const hlo::Values& earlier, const hlo::Values& later) -> hlo::Values {
-                return {combine(earlier[0], later[0])};
-              })[0];
+  return scan({input}, {start}, dim, [&](std::span<const Value> args) -> hlo::Values {
+    return {combine(args[0], args[1])};
+  })[0];
 }
 
 Value sum_or_product(Value self, std::int64_t dim, std::optional<DType> dtype, int identity,
@@ -58,20 +39,27 @@ std::tuple<Value, Value> extremum(Value self, std::int64_t dim, bool greatest) {
   const std::int64_t axis = wrap_dim(dim, x.rank());
   hlo::Builder& builder = self.builder();
   const Value start = greatest ? lowest(builder, x.dtype()) : highest(builder, x.dtype());
-  const Value index = hlo::iota(builder, {DType::kInt64, x.dims()}, axis);
-  const Value zero = hlo::scalar(builder, DType::kInt64, 0);
+  const Value index = hlo::iota(builder, {DType::kInt32, x.dims()}, axis);
+  // No element comes before the first.
+  const Value nowhere = hlo::scalar(builder, index.dtype(), -1);
   const bool has_nan = base::is_floating(x.dtype());
   const hlo::Values results =
-      scan({x, index}, {start, zero}, axis,
-           [&](const hlo::Values& earlier, const hlo::Values& later) -> hlo::Values {
-             const Value a = earlier[0];
-             const Value b = later[0];
-             // Not "earlier is better": true as well where either is NaN.
-             Value keep = greatest ? hlo::ge(b, a) : hlo::le(b, a);
-             if (has_nan) keep = hlo::or_(keep, hlo::ne(b, b));
-             return {hlo::select(keep, b, a), hlo::select(keep, later[1], earlier[1])};
-           });
-  return {hlo::reshape(results[0], self.dims()), hlo::reshape(results[1], self.dims())};
+      scan({x, index}, {start, nowhere}, axis, [&](std::span<const Value> args) -> hlo::Values {
+        const Value a = args[0];
+        const Value b = args[2];
+        Value better = greatest ? hlo::gt(a, b) : hlo::lt(a, b);
+        Value equal = hlo::eq(a, b);
+        if (has_nan) {
+          const Value b_is_number = hlo::eq(b, b);
+          const Value a_is_nan = hlo::ne(a, a);
+          better = hlo::or_(better, hlo::and_(a_is_nan, b_is_number));
+          equal = hlo::or_(equal, hlo::and_(a_is_nan, hlo::not_(b_is_number)));
+        }
+        const Value first = hlo::or_(better, hlo::and_(equal, hlo::gt(args[1], args[3])));
+        return {hlo::select(first, a, b), hlo::select(first, args[1], args[3])};
+      });
+  return {hlo::reshape(results[0], self.dims()),
+          convert(hlo::reshape(results[1], self.dims()), DType::kInt64)};
 }
 
 // log(exp(a) + exp(b)); of complex numbers the one of greater real part is taken out.

@@ -1,19 +1,15 @@
-// Inclusive scans along a dimension, by doubling: log2(size) steps over the whole array, each
-// combining every element with the one 2^k before it.
+// Inclusive scans along a dimension, in the form that XLA has a fast rule for: a window as long as
+// the dimension, padded at its front.
 #pragma once
-
-#include <functional>
 
 #include "ops/registry.h"
 
 namespace torch_xla::ops {
 
-// Combines the arrays of an earlier stretch with those of the stretch right after it; associative.
-using Combine = std::function<hlo::Values(const hlo::Values& earlier, const hlo::Values& later)>;
-
 // Element i of each result combines the elements 0 to i of the inputs, which have one shape.
-// `identities` are 0-dim and must be what `combine` ignores as the earlier operand.
-hlo::Values scan(hlo::Values inputs, const hlo::Values& identities, std::int64_t dim,
-                 const Combine& combine);
+// `identities` are 0-dim. `combine` takes one element of each input, then another of each; it must
+// be associative and commutative.
+hlo::Values scan(const hlo::Values& inputs, const hlo::Values& identities, std::int64_t dim,
+                 const hlo::Region& combine);
 
 }  // namespace torch_xla::ops

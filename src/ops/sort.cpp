@@ -175,11 +175,9 @@ Sorted mode(Value x, std::int64_t dim) {
   const Value is_start =
       hlo::or_(hlo::ne(order.values, before), hlo::eq(position, hlo::full_like(position, 0)));
   const Value start = hlo::select(is_start, position, hlo::full_like(position, 0));
-  const hlo::Values run_start =
-      scan({start}, {zero}, dim,
-           [](const hlo::Values& earlier, const hlo::Values& later) -> hlo::Values {
-             return {hlo::maximum(earlier[0], later[0])};
-           });
+  const hlo::Values run_start = scan(
+      {start}, {zero}, dim,
+      [](std::span<const Value> args) -> hlo::Values { return {hlo::maximum(args[0], args[1])}; });
   // A run has its full length at its last element, and the first longest run is of the least value.
   const Value length = hlo::subtract(position, run_start[0]);
   if (size <= 1) return at_rank(order, dim, 0);
