@@ -19,9 +19,8 @@ Value randperm(hlo::Builder& builder, std::int64_t n, DType dtype, Value key) {
 
 Value running_sum(Value value, std::int64_t dim) {
   const Value zero = scalar(value.builder(), value.dtype(), 0);
-  return scan({value}, {zero}, dim, [](const hlo::Values& earlier, const hlo::Values& later) {
-    return hlo::Values{earlier[0] + later[0]};
-  })[0];
+  return scan({value}, {zero}, dim,
+              [](std::span<const Value> v) { return hlo::Values{hlo::add(v[0], v[1])}; })[0];
 }
 
 // [rows, categories] to [rows, samples], independent draws: the category in whose part of the
