@@ -24,53 +24,67 @@ Dims sample_dims(Value scores) {
   return reduced_dims(scores.dims(), {class_dim(scores)}, /*keepdim=*/false);
 }
 
-// True where an element of `scores` is of its sample's class.
+// True where an element of `scores` is of its sample's class; `classes` are int32, one per sample.
 Value is_of_class(Value scores, Value classes) {
   const std::int64_t dim = class_dim(scores);
   const Value index = hlo::iota(scores.builder(), {DType::kInt32, scores.dims()}, dim);
-  return hlo::eq(index, spread(convert(classes, DType::kInt32), scores.dims(), {dim}));
+  return hlo::eq(index, spread(classes, scores.dims(), {dim}));
 }
 
-// The sum of `values` where `mask`, over the classes.
-Value sum_where(Value mask, Value values) {
-  const Value masked = hlo::select(mask, values, hlo::full_like(values, 0));
-  return reduce_sum(masked, {class_dim(values)});
+// Each sample's score of its class.
+Value score_of_class(Value scores, Value classes) {
+  const std::int64_t dim = class_dim(scores);
+  hlo::GatherDimensionNumbers numbers;
+  numbers.collapsed_slice_dims = {dim};
+  for (std::int64_t i = 0; i < scores.rank(); ++i) {
+    if (i != dim) numbers.operand_batching_dims.push_back(i);
+  }
+  for (std::int64_t i = 0; i < classes.rank(); ++i) {
+    numbers.start_indices_batching_dims.push_back(i);
+  }
+  numbers.start_index_map = {dim};
+  numbers.index_vector_dim = classes.rank();
+  return hlo::gather(scores, classes, numbers, Dims(scores.dims().size(), 1));
+}
+
+// Each sample's weight, in `dtype`: that of its class, or 1.
+Value weight_of_class(const MaybeValue& weight, Value classes, DType dtype) {
+  if (!weight.has_value()) return hlo::full(classes.builder(), {dtype, classes.dims()}, 1);
+  hlo::GatherDimensionNumbers numbers;
+  numbers.collapsed_slice_dims = {0};
+  numbers.start_index_map = {0};
+  numbers.index_vector_dim = classes.rank();
+  return hlo::gather(convert(*weight, dtype), classes, numbers, {1});
 }
 
 // ---- Negative log likelihood --------------------------------------------------------------------
 
 // What forward and backward need of each sample.
 struct Samples {
-  Value scores;  // in the dtype that is computed in
-  Value is_class;
+  Value scores;      // in the dtype that is computed in
+  Value classes;     // int32
   Value is_counted;  // false where the target is ignore_index
-  Value weight;
+  Value weight;      // 0 where not counted
 };
 
 Samples samples_of(Value self, Value target, const MaybeValue& weight, std::int64_t ignore_index) {
   Samples s;
   s.scores = convert(self, accumulate_dtype(self.dtype()));
   target = hlo::reshape(convert(target, DType::kInt64), sample_dims(self));
-  s.is_class = is_of_class(s.scores, target);
+  s.classes = convert(target, DType::kInt32);
   s.is_counted = hlo::ne(target, hlo::full_like(target, ignore_index));
-  const Value none = hlo::full(self.builder(), {s.scores.dtype(), target.dims()}, 0);
-  Value of_class = hlo::full_like(none, 1);
-  if (weight.has_value()) {
-    const Value everywhere =
-        hlo::broadcast_in_dim(convert(*weight, s.scores.dtype()), self.dims(), {class_dim(self)});
-    of_class = sum_where(s.is_class, everywhere);
-  }
-  s.weight = hlo::select(s.is_counted, of_class, none);
+  const Value of_class = weight_of_class(weight, s.classes, s.scores.dtype());
+  s.weight = hlo::select(s.is_counted, of_class, hlo::full_like(of_class, 0));
   return s;
 }
 
 Pair nll_loss(Value self, Value target, const MaybeValue& weight, std::int64_t reduction,
               std::int64_t ignore_index) {
   const Samples s = samples_of(self, target, weight, ignore_index);
-  const Value picked = hlo::negate(sum_where(s.is_class, s.scores));
+  const Value score = hlo::negate(score_of_class(s.scores, s.classes));
   // Not a product alone: an infinite score of an ignored sample counts nothing.
   const Value losses =
-      hlo::select(s.is_counted, hlo::multiply(picked, s.weight), hlo::full_like(picked, 0));
+      hlo::select(s.is_counted, hlo::multiply(score, s.weight), hlo::full_like(score, 0));
   if (reduction == kNone && self.rank() > 1) {
     return {convert(losses, self.dtype()), hlo::scalar(self.builder(), self.dtype(), 0)};
   }
@@ -86,9 +100,11 @@ Value nll_loss_backward(Value grad_output, Value self, Value target, const Maybe
   const Samples s = samples_of(self, target, weight, ignore_index);
   Value grad = convert(grad_output, s.scores.dtype());
   if (reduction == kMean) grad = hlo::divide(grad, convert(total_weight, grad.dtype()));
-  const Value factor = hlo::negate(hlo::multiply(broadcast_to(grad, s.weight.dims()), s.weight));
-  const Value everywhere = spread(factor, self.dims(), {class_dim(self)});
-  return convert(hlo::select(s.is_class, everywhere, hlo::full_like(everywhere, 0)), self.dtype());
+  const Value slope = hlo::negate(hlo::multiply(broadcast_to(grad, s.weight.dims()), s.weight));
+  const Value everywhere = spread(slope, self.dims(), {class_dim(self)});
+  const Value result =
+      hlo::select(is_of_class(s.scores, s.classes), everywhere, hlo::full_like(everywhere, 0));
+  return convert(result, self.dtype());
 }
 
 void check_nll_loss2d(Value self, Value target, const MaybeValue& weight) {
@@ -141,23 +157,19 @@ Margins margins_of(Value self, Value target, double p, double margin, const Mayb
   base::check(target.rank() <= 1 && target.num_elements() == base::num_elements(samples),
               "inconsistent target size, expected ", base::num_elements(samples), " but got ",
               base::to_string(target.dims()));
-  const std::int64_t classes = self.dim(class_dim(self));
-  base::check(!weight.has_value() || weight->num_elements() == classes,
-              "inconsistent weight size, expected ", classes);
+  const std::int64_t num_classes = self.dim(class_dim(self));
+  base::check(!weight.has_value() || weight->num_elements() == num_classes,
+              "inconsistent weight size, expected ", num_classes);
   Margins m;
   m.scores = convert(self, accumulate_dtype(self.dtype()));
-  m.is_class = is_of_class(m.scores, hlo::reshape(target, samples));
-  const Value own = spread(sum_where(m.is_class, m.scores), self.dims(), {class_dim(self)});
+  const Value classes = hlo::reshape(convert(target, DType::kInt32), samples);
+  m.is_class = is_of_class(m.scores, classes);
+  const Value own = spread(score_of_class(m.scores, classes), self.dims(), {class_dim(self)});
   const Value zero = hlo::full_like(m.scores, 0);
   const Value distance = hlo::add(hlo::subtract(hlo::full_like(m.scores, margin), own), m.scores);
   m.excess = hlo::select(m.is_class, zero, hlo::maximum(distance, zero));
-  m.weight =
-      hlo::full(self.builder(), {m.scores.dtype(), samples}, 1.0 / static_cast<double>(classes));
-  if (weight.has_value()) {
-    const Value everywhere =
-        hlo::broadcast_in_dim(convert(*weight, m.scores.dtype()), self.dims(), {class_dim(self)});
-    m.weight = hlo::multiply(m.weight, sum_where(m.is_class, everywhere));
-  }
+  const Value weights = weight_of_class(weight, classes, m.scores.dtype());
+  m.weight = hlo::divide(weights, hlo::full_like(weights, static_cast<double>(num_classes)));
   return m;
 }
 
