@@ -4,23 +4,19 @@
 // dimension numbers, reversal and dilations express each as one operation.
 #include <numeric>
 
+#include "ops/convolution.h"
 #include "ops/expression.h"
 #include "ops/reduce.h"
 
 namespace torch_xla::ops {
+
+Dims spatial_dims(const Value& value) { return Dims(value.dims().begin() + 2, value.dims().end()); }
+
 namespace {
 
 std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
 
-// The arguments that convolution and its gradient share. Lists have one number per dimension.
-struct Geometry {
-  Dims stride;
-  Dims padding;
-  Dims dilation;
-  bool transposed;
-  Dims output_padding;
-  std::int64_t groups;
-};
+using Geometry = ConvolutionGeometry;
 
 // ATen lets a list of one stand for all dimensions.
 Dims expanded(const Dims& list, std::int64_t n, const char* name) {
@@ -118,20 +114,13 @@ void check_operands(const Value& input, const Value& weight, const std::optional
               " elements, but got bias of size ", base::to_string(bias->dims()), " instead");
 }
 
-// What a kernel covers along dimension `i`, its gaps included.
-std::int64_t extent(const Value& weight, const Geometry& g, std::size_t i) {
-  return g.dilation[i] * (weight.dims()[i + 2] - 1) + 1;
-}
-
-Dims spatial_dims(const Value& value) { return Dims(value.dims().begin() + 2, value.dims().end()); }
-
 void check_kernel_fits(const Value& input, const Value& weight, const Geometry& g) {
   Dims padded;
   Dims kernel;
   bool fits = true;
   for (std::size_t i = 0; i < g.stride.size(); ++i) {
     padded.push_back(input.dims()[i + 2] + 2 * g.padding[i]);
-    kernel.push_back(extent(weight, g, i));
+    kernel.push_back(g.extent(spatial_dims(weight), i));
     fits = fits && padded.back() >= kernel.back();
   }
   base::check(fits, "Calculated padded input size per channel: (", product_text(padded),
@@ -139,8 +128,30 @@ void check_kernel_fits(const Value& input, const Value& weight, const Geometry& 
               "). Kernel size can't be greater than actual input size");
 }
 
+Dims concatenated(std::int64_t first, std::int64_t second, const Dims& rest) {
+  Dims out = {first, second};
+  out.insert(out.end(), rest.begin(), rest.end());
+  return out;
+}
+
+// The spatial sizes of `correlate`'s result.
+Dims correlated_sizes(const Value& input, const Value& weight, const Geometry& g) {
+  Dims sizes;
+  for (std::size_t i = 0; i < g.rank(); ++i) {
+    const std::int64_t room =
+        input.dims()[i + 2] + 2 * g.padding[i] - g.extent(spatial_dims(weight), i);
+    sizes.push_back(room / g.stride[i] + 1);
+  }
+  return sizes;
+}
+
 // [N, I, space] with weight [O, I / groups, space] to [N, O, space].
-Value correlate(Value input, Value weight, const Geometry& g) {
+Value correlate(const Context& context, Value input, Value weight, const Geometry& g) {
+  const Dims sizes = correlated_sizes(input, weight, g);
+  const Dims output = concatenated(input.dim(0), weight.dim(0), sizes);
+  if (prefers_patches(context.platform, input.dims(), weight.dims(), output, g)) {
+    return patches_correlate(input, weight, sizes, g);
+  }
   hlo::ConvolutionWindow window;
   window.strides = g.stride;
   window.rhs_dilation = g.dilation;
@@ -168,14 +179,19 @@ Value regrouped(Value weight, std::int64_t groups) {
 
 // The adjoint of `correlate` in its input: [N, O, space] with weight [O, I / groups, space] to
 // [N, I, `sizes`]. The output's gradient is spread out by the stride and correlated with the
-// reversed kernel.
-Value correlate_adjoint_input(Value output, Value weight, const Dims& sizes, const Geometry& g) {
+// reversed kernel. (With the kernel reversed by its own operation XLA's CPU backend takes its fast
+// path, with the window's reversal it does not.)
+Value correlate_adjoint_input(const Context& context, Value output, Value weight, const Dims& sizes,
+                              const Geometry& g) {
+  const Dims input = concatenated(output.dim(0), weight.dim(1) * g.groups, sizes);
+  if (prefers_patches(context.platform, input, weight.dims(), output.dims(), g)) {
+    return patches_adjoint_input(output, weight, sizes, g);
+  }
   hlo::ConvolutionWindow window;
   window.lhs_dilation = g.stride;
   window.rhs_dilation = g.dilation;
-  window.reversal.assign(g.stride.size(), true);
   for (std::size_t i = 0; i < g.stride.size(); ++i) {
-    const std::int64_t reach = extent(weight, g, i);
+    const std::int64_t reach = g.extent(spatial_dims(weight), i);
     const std::int64_t spread = (output.dims()[i + 2] - 1) * g.stride[i] + 1;
     const std::int64_t low = reach - 1 - g.padding[i];
     window.padding.emplace_back(low, sizes[i] - (spread + low - reach + 1));
@@ -183,13 +199,19 @@ Value correlate_adjoint_input(Value output, Value weight, const Dims& sizes, con
   hlo::ConvolutionDimensionNumbers numbers =
       hlo::ConvolutionDimensionNumbers::channels_first(std::ssize(g.stride));
   std::swap(numbers.kernel_input_feature_dimension, numbers.kernel_output_feature_dimension);
-  return hlo::convolution(output, regrouped(weight, g.groups), window, numbers, g.groups, 1,
+  const Value kernel = hlo::reverse(regrouped(weight, g.groups), numbers.kernel_spatial_dimensions);
+  return hlo::convolution(output, kernel, window, numbers, g.groups, 1,
                           accumulate_dtype(output.dtype()));
 }
 
 // The adjoint of `correlate` in its weight: [N, I, space] and [N, O, space] to
 // [O, I / groups, `kernel`]. The batch is what is summed over, the output slides over the input.
-Value correlate_adjoint_weight(Value input, Value output, const Dims& kernel, const Geometry& g) {
+Value correlate_adjoint_weight(const Context& context, Value input, Value output,
+                               const Dims& kernel, const Geometry& g) {
+  const Dims weight = concatenated(output.dim(1), input.dim(1) / g.groups, kernel);
+  if (prefers_patches(context.platform, input.dims(), weight, output.dims(), g)) {
+    return patches_adjoint_weight(input, output, kernel, g);
+  }
   hlo::ConvolutionWindow window;
   window.strides = g.dilation;
   window.rhs_dilation = g.stride;
@@ -218,72 +240,64 @@ Dims transposed_sizes(const Value& input, const Value& weight, const Geometry& g
   Dims sizes;
   for (std::size_t i = 0; i < g.stride.size(); ++i) {
     sizes.push_back((input.dims()[i + 2] - 1) * g.stride[i] - 2 * g.padding[i] +
-                    extent(weight, g, i) + g.output_padding[i]);
+                    g.extent(spatial_dims(weight), i) + g.output_padding[i]);
   }
-  base::check(all_above(sizes, 0), "Given input size per channel: (",
+  base::check(all_above(sizes, -1), "Given input size per channel: (",
               product_text(spatial_dims(input)), "). Calculated output size per channel: (",
               product_text(sizes), "). Output size is too small");
   return sizes;
 }
 
-Dims concatenated(std::int64_t first, std::int64_t second, const Dims& rest) {
-  Dims out = {first, second};
-  out.insert(out.end(), rest.begin(), rest.end());
-  return out;
-}
-
 // Without the bias, in the dtype of accumulation.
-Value convolve(Value input, Value weight, const Geometry& g) {
+Value convolve(const Context& context, Value input, Value weight, const Geometry& g) {
+  const bool is_empty = input.num_elements() == 0 || weight.num_elements() == 0;
   if (g.transposed) {
     const Dims sizes = transposed_sizes(input, weight, g);
-    if (input.num_elements() == 0 || weight.num_elements() == 0) {
+    if (is_empty || base::num_elements(sizes) == 0) {
       return zeros(input, concatenated(input.dim(0), weight.dim(1) * g.groups, sizes));
     }
-    return correlate_adjoint_input(input, weight, sizes, g);
+    return correlate_adjoint_input(context, input, weight, sizes, g);
   }
   check_kernel_fits(input, weight, g);
-  if (input.num_elements() == 0 || weight.num_elements() == 0) {
-    Dims sizes;
-    for (std::size_t i = 0; i < g.stride.size(); ++i) {
-      const std::int64_t room = input.dims()[i + 2] + 2 * g.padding[i] - extent(weight, g, i);
-      sizes.push_back(room / g.stride[i] + 1);
-    }
-    return zeros(input, concatenated(input.dim(0), weight.dim(0), sizes));
-  }
-  return correlate(input, weight, g);
+  if (!is_empty) return correlate(context, input, weight, g);
+  return zeros(input,
+               concatenated(input.dim(0), weight.dim(0), correlated_sizes(input, weight, g)));
 }
 
-Value convolution(Value input, Value weight, std::optional<Value> bias, Dims stride, Dims padding,
-                  Dims dilation, bool transposed, Dims output_padding, std::int64_t groups) {
+Value convolution(Context& context, Value input, Value weight, std::optional<Value> bias,
+                  Dims stride, Dims padding, Dims dilation, bool transposed, Dims output_padding,
+                  std::int64_t groups) {
   const Geometry g =
       make_geometry(weight, stride, padding, dilation, transposed, output_padding, groups);
   check_operands(input, weight, bias, g);
-  Value out = convolve(input, weight, g);
+  Value out = convolve(context, input, weight, g);
   if (bias.has_value()) {
     out = out + hlo::broadcast_in_dim(convert(*bias, out.dtype()), out.dims(), {1});
   }
   return convert(out, input.dtype());
 }
 
-Value grad_input_of(Value grad_output, Value input, Value weight, const Geometry& g) {
+Value grad_input_of(const Context& context, Value grad_output, Value input, Value weight,
+                    const Geometry& g) {
   if (grad_output.num_elements() == 0 || weight.num_elements() == 0) {
     return zeros(input, input.dims());
   }
   if (g.transposed) {
     // An output padding above the stride makes room for more positions than the input has.
-    const Value grad = correlate(grad_output, weight, g);
+    const Value grad = correlate(context, grad_output, weight, g);
     return hlo::slice(grad, Dims(index(grad.rank()), 0), input.dims(), Dims(index(grad.rank()), 1));
   }
-  return correlate_adjoint_input(grad_output, weight, spatial_dims(input), g);
+  return correlate_adjoint_input(context, grad_output, weight, spatial_dims(input), g);
 }
 
-Value grad_weight_of(Value grad_output, Value input, Value weight, const Geometry& g) {
+Value grad_weight_of(const Context& context, Value grad_output, Value input, Value weight,
+                     const Geometry& g) {
   if (grad_output.num_elements() == 0 || input.num_elements() == 0) {
     return zeros(weight, weight.dims());
   }
   // Of a transposed convolution, the output is what the kernel slides over.
   if (g.transposed) std::swap(grad_output, input);
-  return correlate_adjoint_weight(input, grad_output, spatial_dims(weight), g);
+  return correlate_adjoint_weight(context, input, grad_output, spatial_dims(weight), g);
 }
 
 Value grad_bias_of(Value grad_output) {
@@ -293,16 +307,17 @@ Value grad_bias_of(Value grad_output) {
   return reduce_sum(convert(grad_output, accumulate_dtype(grad_output.dtype())), dims);
 }
 
-std::vector<Value> convolution_backward(Value grad_output, Value input, Value weight,
-                                        std::optional<Dims>, Dims stride, Dims padding,
-                                        Dims dilation, bool transposed, Dims output_padding,
-                                        std::int64_t groups, std::vector<bool> output_mask) {
+std::vector<Value> convolution_backward(Context& context, Value grad_output, Value input,
+                                        Value weight, std::optional<Dims>, Dims stride,
+                                        Dims padding, Dims dilation, bool transposed,
+                                        Dims output_padding, std::int64_t groups,
+                                        std::vector<bool> output_mask) {
   const Geometry g =
       make_geometry(weight, stride, padding, dilation, transposed, output_padding, groups);
   check_channels(input, weight, g);
   std::vector<Value> grads(3);
-  if (output_mask[0]) grads[0] = grad_input_of(grad_output, input, weight, g);
-  if (output_mask[1]) grads[1] = grad_weight_of(grad_output, input, weight, g);
+  if (output_mask[0]) grads[0] = grad_input_of(context, grad_output, input, weight, g);
+  if (output_mask[1]) grads[1] = grad_weight_of(context, grad_output, input, weight, g);
   if (output_mask[2]) grads[2] = grad_bias_of(grad_output);
   for (Value& grad : grads) {
     if (grad) grad = convert(grad, input.dtype());
@@ -314,20 +329,21 @@ std::vector<Value> convolution_backward(Value grad_output, Value input, Value we
 
 void register_convolution(Registry& m) {
   m.impl({"convolution", "convolution_overrideable"}, convolution);
-  m.impl("_convolution", [](Value input, Value weight, std::optional<Value> bias, Dims stride,
-                            Dims padding, Dims dilation, bool transposed, Dims output_padding,
-                            std::int64_t groups, bool, bool, bool, bool) {
-    return convolution(input, weight, bias, stride, padding, dilation, transposed, output_padding,
-                       groups);
+  m.impl("_convolution", [](Context& context, Value input, Value weight, std::optional<Value> bias,
+                            Dims stride, Dims padding, Dims dilation, bool transposed,
+                            Dims output_padding, std::int64_t groups, bool, bool, bool, bool) {
+    return convolution(context, input, weight, bias, stride, padding, dilation, transposed,
+                       output_padding, groups);
   });
   m.impl("convolution_backward", convolution_backward);
-  m.impl(
-      "convolution_backward_overrideable",
-      [](Value grad_output, Value input, Value weight, Dims stride, Dims padding, Dims dilation,
-         bool transposed, Dims output_padding, std::int64_t groups, std::vector<bool> output_mask) {
-        return convolution_backward(grad_output, input, weight, std::nullopt, stride, padding,
-                                    dilation, transposed, output_padding, groups, output_mask);
-      });
+  m.impl("convolution_backward_overrideable",
+         [](Context& context, Value grad_output, Value input, Value weight, Dims stride,
+            Dims padding, Dims dilation, bool transposed, Dims output_padding, std::int64_t groups,
+            std::vector<bool> output_mask) {
+           return convolution_backward(context, grad_output, input, weight, std::nullopt, stride,
+                                       padding, dilation, transposed, output_padding, groups,
+                                       output_mask);
+         });
 }
 
 }  // namespace torch_xla::ops

@@ -1,0 +1,42 @@
+// The linear maps that convolutions are made of, in two forms: as one StableHLO convolution
+// (convolution.cpp) and as a matrix product with patches of the input (convolution_patches.cpp).
+#pragma once
+
+#include "ops/registry.h"
+
+namespace torch_xla::ops {
+
+// The arguments that a convolution and its gradient share. Lists have one number per dimension.
+struct ConvolutionGeometry {
+  Dims stride;
+  Dims padding;
+  Dims dilation;
+  bool transposed = false;
+  Dims output_padding;
+  std::int64_t groups = 1;
+
+  std::size_t rank() const { return stride.size(); }
+  // What a kernel covers along dimension `i`, its gaps included.
+  std::int64_t extent(const Dims& kernel, std::size_t i) const {
+    return dilation[i] * (kernel[i] - 1) + 1;
+  }
+};
+
+// The sizes after batch and channels.
+Dims spatial_dims(const Value& value);
+
+// Whether the three maps between input [N, C, input], weight [O, C, kernel] and output
+// [N, O, output] are better done by patches on this platform.
+bool prefers_patches(std::string_view platform, const Dims& input, const Dims& weight,
+                     const Dims& output, const ConvolutionGeometry& geometry);
+
+// Input and weight to output, in the dtype of accumulation; and the adjoints of that in the input
+// and in the weight. All for groups = 1.
+Value patches_correlate(Value input, Value weight, const Dims& output,
+                        const ConvolutionGeometry& geometry);
+Value patches_adjoint_input(Value output, Value weight, const Dims& input,
+                            const ConvolutionGeometry& geometry);
+Value patches_adjoint_weight(Value input, Value output, const Dims& kernel,
+                             const ConvolutionGeometry& geometry);
+
+}  // namespace torch_xla::ops
