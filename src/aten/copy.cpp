@@ -51,28 +51,22 @@ void copy_from_cpu(TensorImpl& dst, const at::Tensor& src) {
   write_data(dst, upload(converted, dst.xla_device()));
 }
 
+std::shared_ptr<runtime::Array> copied_array(const at::Tensor& src, runtime::Device& to) {
+  std::shared_ptr<runtime::Array> array = materialize(src);
+  blocking([&] { array = translating([&] { return runtime::copy_to_device(*array, to); }); });
+  return array;
+}
+
 void copy_between_devices(TensorImpl& dst, const at::Tensor& src) {
   const at::Tensor converted =
       src.to(to_scalar_type(dst.xla_type()->shape.dtype)).expand(dst.xla_type()->shape.dims);
-  std::shared_ptr<runtime::Array> array = materialize(converted);
-  blocking([&] {
-    array = translating([&] { return runtime::copy_to_device(*array, dst.xla_device()); });
-  });
-  write_data(dst, std::move(array));
+  write_data(dst, copied_array(converted, dst.xla_device()));
 }
 
 // "copy" is the registry's name for the conversion and broadcast of a source to self's type.
 at::Tensor& record_copy(at::Tensor& self, const at::Tensor& src, bool non_blocking) {
-  static const auto handle =
-      c10::Dispatcher::singleton().findSchemaOrThrow("aten::copy_", "");
-  static auto* const kernel = [] {
-    std::string why;
-    std::unique_ptr<Operator> op = plan_operator(handle, &why);
-    TORCH_INTERNAL_ASSERT(op != nullptr, "copy_ has no lowering: ", why);
-    return new RecordingKernel(std::move(op));
-  }();
-  torch::jit::Stack stack = {self, src, non_blocking};
-  (*kernel)(handle, {}, &stack);
+  static auto* const record = new Recorder("aten::copy_", "");
+  (*record)({self, src, non_blocking});
   return self;
 }
 
@@ -101,6 +95,51 @@ at::Tensor copy_from(const at::Tensor& self, const at::Tensor& dst, bool non_blo
 at::Tensor copy_from_and_resize(const at::Tensor& self, const at::Tensor& dst) {
   if (self.sizes() != dst.sizes()) dst.resize_(self.sizes());
   return copy_from(self, dst, false);
+}
+
+at::Tensor record_to_copy(const at::Tensor& self, std::optional<at::ScalarType> dtype,
+                          std::optional<at::MemoryFormat> memory_format) {
+  static auto* const record = new Recorder("aten::_to_copy", "");
+  return (*record)({self, dtype, c10::IValue(), c10::IValue(), c10::IValue(), false,
+                    memory_format});
+}
+
+// The strides that a copy of `self` on another device has.
+base::Dims copied_strides(const at::Tensor& self, std::optional<at::MemoryFormat> memory_format) {
+  const at::Tensor like = at::empty_like(
+      self, self.options().device(c10::DeviceType::Meta), memory_format);
+  return like.strides().vec();
+}
+
+at::Tensor to_copy(const at::Tensor& self, std::optional<at::ScalarType> dtype,
+                   std::optional<at::Layout>, std::optional<at::Device> device,
+                   std::optional<bool>, bool, std::optional<at::MemoryFormat> memory_format) {
+  const at::Device target = device.value_or(self.device());
+  if (TensorImpl* impl = as_xla(self)) {
+    if (target.is_xla() && &device_of(target) == &impl->xla_device()) {
+      return record_to_copy(self, dtype, memory_format);
+    }
+    if (!target.is_xla()) {
+      // Converted where it is: what crosses the border is what was asked for.
+      const at::Tensor converted =
+          dtype.has_value() ? record_to_copy(self, dtype, std::nullopt) : self;
+      const at::Tensor cpu = to_cpu({converted}).front();
+      return memory_format.has_value() || !target.is_cpu()
+                 ? cpu.to(cpu.options().device(target), false, false, memory_format)
+                 : cpu;
+    }
+  }
+  runtime::Device& to = device_of(target);
+  const at::Tensor converted = dtype.has_value() ? self.to(*dtype) : self;
+  const graph::TensorType* type =
+      graph::intern({shape_of(converted), copied_strides(converted, memory_format)});
+  std::shared_ptr<runtime::Array> array;
+  if (as_xla(converted) == nullptr) {
+    array = upload(converted.device().is_cpu() ? converted : converted.cpu(), to);
+  } else {
+    array = copied_array(converted, to);
+  }
+  return make_tensor_from_data(to, std::move(array), type);
 }
 
 // A value read by the host: counted under the name that reports look for.
@@ -206,6 +245,7 @@ at::Tensor to_device(const at::Tensor& cpu, c10::Device device) {
 
 void register_copies(torch::Library& m) {
   m.impl("copy_", copy_);
+  m.impl("_to_copy", to_copy);
   m.impl("_copy_from", copy_from);
   m.impl("_copy_from_and_resize", copy_from_and_resize);
   m.impl("_local_scalar_dense", local_scalar_dense);

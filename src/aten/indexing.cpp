@@ -12,26 +12,6 @@ namespace {
 
 using Indices = c10::List<std::optional<at::Tensor>>;
 
-// The recording kernel of an operator that this file prepares the arguments of.
-class Recorder {
- public:
-  Recorder(const char* name, const char* overload)
-      : handle_(c10::Dispatcher::singleton().findSchemaOrThrow(name, overload)) {
-    std::string why;
-    std::unique_ptr<Operator> op = plan_operator(handle_, &why);
-    TORCH_INTERNAL_ASSERT(op != nullptr, name, " has no lowering: ", why);
-    kernel_ = std::make_unique<RecordingKernel>(std::move(op));
-  }
-  at::Tensor operator()(torch::jit::Stack stack) {
-    (*kernel_)(handle_, {}, &stack);
-    return stack.front().toTensor();
-  }
-
- private:
-  c10::OperatorHandle handle_;
-  std::unique_ptr<RecordingKernel> kernel_;
-};
-
 // Integer indices on self's device. A mask becomes the indices of its true elements, which reads it.
 Indices prepare(const at::Tensor& self, const Indices& indices) {
   Indices out;

@@ -151,6 +151,19 @@ void RecordingKernel::operator()(const c10::OperatorHandle&, c10::DispatchKeySet
   push_results(op, call, record(call, entry, written, num_fresh), stack);
 }
 
+Recorder::Recorder(const char* name, const char* overload)
+    : handle_(c10::Dispatcher::singleton().findSchemaOrThrow(name, overload)) {
+  std::string why;
+  std::unique_ptr<Operator> op = plan_operator(handle_, &why);
+  TORCH_INTERNAL_ASSERT(op != nullptr, name, " has no lowering: ", why);
+  kernel_ = std::make_unique<RecordingKernel>(std::move(op));
+}
+
+at::Tensor Recorder::operator()(torch::jit::Stack stack) {
+  (*kernel_)(handle_, {}, &stack);
+  return stack.front().toTensor();
+}
+
 void OutKernel::operator()(const c10::OperatorHandle& handle, c10::DispatchKeySet,
                            torch::jit::Stack* stack) {
   const std::size_t num_arguments = handle.schema().arguments().size();

@@ -23,6 +23,18 @@ class RecordingKernel final : public c10::OperatorKernel {
   std::unique_ptr<Operator> op_;
 };
 
+// Records an operator whose kernel prepares the arguments first.
+class Recorder {
+ public:
+  Recorder(const char* name, const char* overload);
+  // The call's first result.
+  at::Tensor operator()(torch::jit::Stack stack);
+
+ private:
+  c10::OperatorHandle handle_;
+  std::unique_ptr<RecordingKernel> kernel_;
+};
+
 // `out=` overloads: runs the functional overload, resizes the out tensors and copies into them.
 class OutKernel final : public c10::OperatorKernel {
  public:

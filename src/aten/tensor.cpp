@@ -12,7 +12,7 @@ namespace {
 
 using base::DType;
 
-c10::DispatchKeySet key_set() { return c10::DispatchKeySet(c10::DispatchKey::XLA); }
+constexpr c10::DispatchKeySet kXlaKeys(c10::DispatchKey::XLA);
 
 class NoMemory final : public c10::Allocator {
  public:
@@ -60,7 +60,7 @@ at::ScalarType to_scalar_type(DType dtype) {
 
 TensorImpl::TensorImpl(runtime::Device& device, graph::AliasRef alias, graph::ViewRef view,
                        const graph::TensorType* type)
-    : c10::TensorImpl(key_set(), c10::scalarTypeToTypeMeta(to_scalar_type(type->shape.dtype)),
+    : c10::TensorImpl(c10::DispatchKeySet(kXlaKeys), c10::scalarTypeToTypeMeta(to_scalar_type(type->shape.dtype)),
                       c10::Device(c10::DeviceType::XLA,
                                   static_cast<c10::DeviceIndex>(device.ordinal()))),
       xla_device_(&device),
