@@ -39,10 +39,7 @@ inline const graph::Op* op_named(const std::string& name, bool is_view = false) 
   static auto* const ops = new std::map<std::string, graph::Op>();
   static auto* const mutex = new std::mutex();
   const std::lock_guard lock(*mutex);
-  graph::Op& op = (*ops)[name];
-  op.name = name;
-  op.is_view = is_view;
-  return &op;
+  return &ops->try_emplace(name, graph::Op{name, is_view}).first->second;
 }
 
 // Entries by what distinguishes them, as a memo keeps them. `call` must tell calls apart that
