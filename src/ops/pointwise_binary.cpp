@@ -122,6 +122,14 @@ DType with_number(DType self, DType number) {
   return self == DType::kBool ? number : self;
 }
 
+// With 0 to a complex power as its limit, which the logarithm does not give.
+Value power_of(Value x, Value exponent) {
+  const Value value = power(x, exponent);
+  if (!base::is_complex(x.dtype())) return value;
+  const Value is_zero = equal(x, 0) & greater(real(exponent), 0);
+  return where(is_zero, 0, value);
+}
+
 std::optional<double> constant_of(const Promotable& number) {
   if (!number.is_constant() || number.constant().is_complex()) return std::nullopt;
   return number.constant().to<double>();
@@ -329,7 +337,7 @@ Value div(Value self, Value other) {
   return arithmetic(hlo::divide, self, other, float_result_type({self, other}));
 }
 
-Value pow(Value self, Value exponent) { return promoted<hlo::power>(self, exponent); }
+Value pow(Value self, Value exponent) { return promoted<power_of>(self, exponent); }
 
 Value pow(Value self, const Promotable& exponent) {
   const DType dtype = with_number(self.dtype(), exponent.dtype());
@@ -344,7 +352,7 @@ Value pow(Value self, const Promotable& exponent) {
         if (p == -0.5) return rsqrt(x);
         if (p == -1) return 1.0 / x;
         if (p == -2) return 1.0 / (x * x);
-        return power(x, broadcast_to(exponent.value(x.builder(), x.dtype()), x.dims()));
+        return power_of(x, broadcast_to(exponent.value(x.builder(), x.dtype()), x.dims()));
       },
       convert(self, dtype));
 }
