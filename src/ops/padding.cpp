@@ -229,11 +229,12 @@ Value im2col(Value self, const Dims& kernel, const Dims& dilation, const Dims& p
   wrap_dim(2, rank);
   const bool is_batched = rank == 4;
   const Patches p({self.dim(rank - 2), self.dim(rank - 1)}, kernel, dilation, padding, stride);
-  check(
-      (rank == 3 || rank == 4) && self.num_elements() / std::max<std::int64_t>(self.dim(0), 1) > 0,
-      "Expected 3D or 4D (batch mode) tensor with possibly 0 batch size and other non-zero "
-      "dimensions for input, but got: ",
-      base::to_string(self.dims()));
+  bool is_valid = rank == 3 || rank == 4;
+  for (std::int64_t d = rank - 3; is_valid && d < rank; ++d) is_valid = self.dim(d) != 0;
+  check(is_valid,
+        "Expected 3D or 4D (batch mode) tensor with possibly 0 batch size and other non-zero "
+        "dimensions for input, but got: ",
+        base::to_string(self.dims()));
   check(p.blocks[0] >= 1 && p.blocks[1] >= 1, "Given input with spatial size (", self.dim(rank - 2),
         ", ", self.dim(rank - 1), "), kernel_size=", p.text(p.kernel),
         ", dilation=", p.text(p.dilation), ", padding=", p.text(p.padding),

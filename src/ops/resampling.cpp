@@ -283,13 +283,16 @@ Value gradient_of_dim(Value grad, std::int64_t dim, const Taps& taps) {
   return contract(grad, dim, weight_matrix(grad.builder(), taps, grad.dtype()), 0);
 }
 
-// Integers (bytes, as images are) are weighed in float32 and rounded.
-Value to_dtype(Value value, DType dtype) {
-  if (!base::is_integral(dtype) || base::is_integral(value.dtype())) return convert(value, dtype);
-  const Value rounded = hlo::round_nearest_even(value);
-  return convert(hlo::clamp(scalar(value.builder(), value.dtype(), 0), rounded,
-                            scalar(value.builder(), value.dtype(), 255)),
-                 dtype);
+// Bytes are weighed in float32 and rounded after each dimension, the last one first, as image
+// libraries do.
+Value resample_bytes(Value self, std::int64_t dim, const Taps& taps) {
+  if (taps.count == 1 || is_identity(taps)) return resample_dim(self, dim, taps);
+  const Value out = resample_dim(convert(self, DType::kFloat32), dim, taps);
+  const Value rounded = hlo::floor(hlo::add(out, full_like(out, 0.5)));
+  hlo::Builder& builder = self.builder();
+  return convert(hlo::clamp(scalar(builder, DType::kFloat32, 0), rounded,
+                            scalar(builder, DType::kFloat32, 255)),
+                 self.dtype());
 }
 
 using Scales = std::vector<MaybeScale>;
@@ -297,17 +300,16 @@ using Scales = std::vector<MaybeScale>;
 Value resample(Value self, const Dims& output_size, bool align_corners, const Scales& scales,
                const MakeTaps& make_taps) {
   const DType dtype = self.dtype();
+  const bool is_integral = base::is_integral(dtype);
   Value out = self;
-  for (std::size_t i = 0; i < output_size.size(); ++i) {
+  for (std::size_t i = output_size.size(); i-- > 0;) {
     const auto dim = static_cast<std::int64_t>(i) + 2;
     const Taps taps =
         make_taps(dtype, self.dim(dim), output_size[i], Resampling{align_corners, scales[i]});
-    if (taps.count > 1) {
-      out = convert(out, base::is_integral(dtype) ? DType::kFloat32 : accumulate_dtype(dtype));
-    }
-    out = resample_dim(out, dim, taps);
+    if (taps.count > 1 && !is_integral) out = convert(out, accumulate_dtype(dtype));
+    out = is_integral ? resample_bytes(out, dim, taps) : resample_dim(out, dim, taps);
   }
-  return to_dtype(out, dtype);
+  return convert(out, dtype);
 }
 
 Value resample_gradient(Value grad, const Dims& output_size, const Dims& input_size,
