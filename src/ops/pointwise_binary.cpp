@@ -255,13 +255,14 @@ void register_arithmetic(Registry& m) {
   m.impl({"mul.Tensor", "mul.Scalar"}, mul);
   m.impl({"div.Tensor", "div.Scalar"}, div);
   m.impl({"div.Tensor_mode", "div.Scalar_mode"}, div_mode);
-  m.impl({"floor_divide", "floor_divide.Scalar"}, floor_divide);
+  m.impl({"floor_divide", "floor_divide.Scalar", "floor_divide_.Tensor"}, floor_divide);
   m.impl({"fmod.Tensor", "fmod.Scalar"}, promoted<hlo::remainder>);
   m.impl({"remainder.Tensor", "remainder.Scalar", "remainder.Scalar_Tensor"},
          promoted<python_remainder>);
-  m.impl({"pow.Tensor_Tensor", "pow.Scalar"},
+  m.impl({"pow.Tensor_Tensor", "pow.Scalar", "pow_.Tensor"},
          [](Value self, Value exponent) { return pow(self, exponent); });
-  m.impl("pow.Tensor_Scalar", [](Value self, Promotable exponent) { return pow(self, exponent); });
+  m.impl({"pow.Tensor_Scalar", "pow_.Scalar"},
+         [](Value self, Promotable exponent) { return pow(self, exponent); });
   m.impl("maximum", maximum);
   m.impl("minimum", minimum);
   m.impl("fmax", promoted<fmax>);
@@ -275,7 +276,7 @@ void register_floating(Registry& m) {
   m.impl("hypot", floating_formula<hypot>);
   m.impl({"copysign.Tensor", "copysign.Scalar"}, floating<copysign>);
   m.impl("nextafter", promoted<hlo::next_after>);
-  m.impl("ldexp.Tensor", ldexp);
+  m.impl({"ldexp.Tensor", "ldexp_"}, ldexp);
   m.impl("logaddexp", floating_formula<logaddexp>);
   m.impl("logaddexp2", floating_formula<logaddexp2>);
   m.impl({"xlogy.Tensor", "xlogy.Scalar_Self", "xlogy.Scalar_Other"}, floating_formula<xlogy>);
@@ -306,10 +307,12 @@ void register_bits(Registry& m) {
   m.impl({"bitwise_xor.Tensor", "bitwise_xor.Scalar", "bitwise_xor.Scalar_Tensor"},
          promoted<hlo::xor_>);
   m.impl({"bitwise_left_shift.Tensor", "bitwise_left_shift.Tensor_Scalar",
-          "bitwise_left_shift.Scalar_Tensor", "__lshift__.Tensor", "__lshift__.Scalar"},
+          "bitwise_left_shift.Scalar_Tensor", "__lshift__.Tensor", "__lshift__.Scalar",
+          "__ilshift__.Tensor", "__ilshift__.Scalar"},
          promoted<hlo::shift_left>);
   m.impl({"bitwise_right_shift.Tensor", "bitwise_right_shift.Tensor_Scalar",
-          "bitwise_right_shift.Scalar_Tensor", "__rshift__.Tensor", "__rshift__.Scalar"},
+          "bitwise_right_shift.Scalar_Tensor", "__rshift__.Tensor", "__rshift__.Scalar",
+          "__irshift__.Tensor", "__irshift__.Scalar"},
          promoted<shift_right>);
 }
 
