@@ -1,6 +1,9 @@
 // Makes view tensors: finds or makes the memo entries of a view step and of its inverse.
 #pragma once
 
+#include <ATen/DimVector.h>
+#include <c10/util/SmallVector.h>
+
 #include <initializer_list>
 #include <vector>
 
@@ -17,20 +20,44 @@ struct ViewOperator {
   graph::Op inverse;
 };
 
-// The attributes of one view step: constants are part of the memo key; a promotable one (a start or
-// an index) travels in the slot.
-struct ViewStep {
-  const ViewOperator& op;
-  std::vector<graph::Attribute> constants;
-  // Where among the constants the promotable number stands in the lowering's parameters; -1: none.
-  int slot_position = -1;
-  std::int64_t slot = 0;
+// A constant attribute of a view step: an integer, a list of integers or a dtype. Refers to the
+// caller's memory, so that a call the memo knows allocates nothing for it.
+class ViewConstant {
+ public:
+  ViewConstant(std::int64_t value) : kind_(kInteger), value_(value) {}  // NOLINT(google-explicit-constructor)
+  ViewConstant(const at::DimVector& dims) : kind_(kDims), dims_(dims) {}  // NOLINT(google-explicit-constructor)
+  ViewConstant(at::IntArrayRef dims) : kind_(kDims), dims_(dims) {}  // NOLINT(google-explicit-constructor)
+  ViewConstant(base::DType dtype)  // NOLINT(google-explicit-constructor)
+      : kind_(kDType), value_(static_cast<std::int64_t>(dtype)) {}
+  graph::Attribute attribute() const;
+  void add_to(c10::SmallVectorImpl<std::uint64_t>& words) const;
+
+ private:
+  enum Kind { kInteger, kDims, kDType };
+  Kind kind_;
+  std::int64_t value_ = 0;
+  at::IntArrayRef dims_;
 };
 
-// A view of `self` of the given sizes and strides. With `from_root` the step starts from the alias,
-// not from `self`.
-at::Tensor make_view(const TensorImpl& self, const ViewStep& step, base::Shape shape,
-                     base::Dims strides, std::int64_t storage_offset, bool from_root = false);
+// One view step: which operator, and its attributes in the order of the lowering's parameters. A
+// promotable one (a start or an index) is left out of the constants and travels in the slot.
+struct ViewStep {
+  const ViewOperator& op;
+  std::initializer_list<ViewConstant> constants;
+  int slot_position = -1;  // where the promotable stands among the parameters; -1: none
+  std::int64_t slot = 0;
+  bool from_root = false;  // the step starts from the alias, not from the view
+};
+
+// The type that a view step gives.
+struct ViewType {
+  base::DType dtype;
+  at::IntArrayRef sizes;
+  at::IntArrayRef strides;
+  std::int64_t storage_offset;
+};
+
+at::Tensor make_view(const TensorImpl& self, const ViewStep& step, const ViewType& type);
 // The same, given to `self` itself, as `transpose_` and `unsqueeze_` do.
 void apply_view_in_place(TensorImpl& self, const at::Tensor& view);
 

@@ -17,30 +17,26 @@
 namespace torch_xla::aten {
 namespace {
 
-using base::Dims;
-using base::Shape;
+using Dims = at::DimVector;
 
 const TensorImpl& impl_of(const at::Tensor& self, const char* op) {
   return expect_xla(self, op, "self");
 }
 
-const Dims& sizes_of(const TensorImpl& self) { return self.xla_type()->shape.dims; }
-const Dims& strides_of(const TensorImpl& self) { return self.xla_type()->strides; }
+const base::Dims& sizes_of(const TensorImpl& self) { return self.xla_type()->shape.dims; }
+const base::Dims& strides_of(const TensorImpl& self) { return self.xla_type()->strides; }
 base::DType dtype_of(const TensorImpl& self) { return self.xla_type()->shape.dtype; }
 
-graph::Attribute number(std::int64_t value) {
-  return graph::Number{base::Scalar(value), base::DType::kInt64, -1, true};
-}
+Dims copy_of(const base::Dims& dims) { return Dims(dims.begin(), dims.end()); }
 
 std::int64_t wrap(std::int64_t dim, std::size_t rank) {
   return c10::maybe_wrap_dim(dim, static_cast<std::int64_t>(rank));
 }
 
 // A view with the same elements in the same order.
-at::Tensor reshaped(const TensorImpl& self, Dims sizes, Dims strides) {
+at::Tensor reshaped(const TensorImpl& self, at::IntArrayRef sizes, at::IntArrayRef strides) {
   static const ViewOperator op("reshape");
-  return make_view(self, {op, {sizes}}, {dtype_of(self), sizes}, std::move(strides),
-                   self.storage_offset());
+  return make_view(self, {op, {sizes}}, {dtype_of(self), sizes, strides, self.storage_offset()});
 }
 
 at::Tensor alias(const at::Tensor& self) {
@@ -51,16 +47,14 @@ at::Tensor alias(const at::Tensor& self) {
 // Accepts every shape of equal size: without strides in memory there is nothing to be incompatible.
 at::Tensor view(const at::Tensor& self, at::IntArrayRef size) {
   const TensorImpl& impl = impl_of(self, "view");
-  const auto inferred = at::infer_size_dv(size, self.numel());
-  Dims sizes(inferred.begin(), inferred.end());
-  const auto strides = at::detail::computeStride(sizes_of(impl), strides_of(impl), inferred);
-  Dims new_strides = strides.has_value() ? Dims(strides->begin(), strides->end())
-                                         : graph::contiguous_strides(sizes);
-  return reshaped(impl, std::move(sizes), std::move(new_strides));
+  const Dims sizes = at::infer_size_dv(size, self.numel());
+  const auto strides = at::detail::computeStride(sizes_of(impl), strides_of(impl), sizes);
+  if (strides.has_value()) return reshaped(impl, sizes, *strides);
+  return reshaped(impl, sizes, graph::contiguous_strides(base::Dims(sizes.begin(), sizes.end())));
 }
 
 at::Tensor reshape_alias(const at::Tensor& self, at::IntArrayRef size, at::IntArrayRef stride) {
-  return reshaped(impl_of(self, "_reshape_alias"), size.vec(), stride.vec());
+  return reshaped(impl_of(self, "_reshape_alias"), size, stride);
 }
 
 at::Tensor as_strided(const at::Tensor& self, at::IntArrayRef size, at::IntArrayRef stride,
@@ -77,18 +71,18 @@ at::Tensor as_strided(const at::Tensor& self, at::IntArrayRef size, at::IntArray
                 stride);
     last += size[i] > 0 ? (size[i] - 1) * stride[i] : 0;
   }
-  const Shape& root = impl.alias()->type()->shape;
+  const base::Shape& root = impl.alias()->type()->shape;
   const bool is_empty = std::find(size.begin(), size.end(), 0) != size.end();
   TORCH_CHECK(is_empty || last < root.num_elements(), "setStorage: sizes ", size, ", strides ",
               stride, ", storage offset ", offset, " require a storage size of ",
               (last + 1) * base::size_bytes(root.dtype),
               " which is out of bounds for storage of size ", root.num_bytes());
-  return make_view(impl,
-                   {op, {impl.alias()->type()->strides, size.vec(), stride.vec()}, 3, offset},
-                   {root.dtype, size.vec()}, stride.vec(), offset, /*from_root=*/true);
+  const at::IntArrayRef root_strides = impl.alias()->type()->strides;
+  return make_view(impl, {op, {root_strides, size, stride}, 3, offset, /*from_root=*/true},
+                   {root.dtype, size, stride, offset});
 }
 
-at::Tensor permuted(const TensorImpl& self, Dims permutation) {
+at::Tensor permuted(const TensorImpl& self, const Dims& permutation) {
   static const ViewOperator op("permute");
   Dims sizes;
   Dims strides;
@@ -96,8 +90,8 @@ at::Tensor permuted(const TensorImpl& self, Dims permutation) {
     sizes.push_back(sizes_of(self)[static_cast<std::size_t>(d)]);
     strides.push_back(strides_of(self)[static_cast<std::size_t>(d)]);
   }
-  return make_view(self, {op, {std::move(permutation)}}, {dtype_of(self), std::move(sizes)},
-                   std::move(strides), self.storage_offset());
+  return make_view(self, {op, {permutation}},
+                   {dtype_of(self), sizes, strides, self.storage_offset()});
 }
 
 at::Tensor permute(const at::Tensor& self, at::IntArrayRef dims) {
@@ -114,7 +108,7 @@ at::Tensor permute(const at::Tensor& self, at::IntArrayRef dims) {
                 "permute(): duplicate dims are not allowed.");
     permutation.push_back(d);
   }
-  return permuted(impl, std::move(permutation));
+  return permuted(impl, permutation);
 }
 
 at::Tensor transpose(const at::Tensor& self, std::int64_t dim0, std::int64_t dim1) {
@@ -126,7 +120,7 @@ at::Tensor transpose(const at::Tensor& self, std::int64_t dim0, std::int64_t dim
   Dims permutation(rank);
   std::iota(permutation.begin(), permutation.end(), 0);
   std::swap(permutation[static_cast<std::size_t>(a)], permutation[static_cast<std::size_t>(b)]);
-  return permuted(impl, std::move(permutation));
+  return permuted(impl, permutation);
 }
 
 at::Tensor t(const at::Tensor& self) {
@@ -139,13 +133,13 @@ at::Tensor sliced(const TensorImpl& self, std::int64_t dim, std::int64_t start,
                   std::int64_t length, std::int64_t step) {
   static const ViewOperator op("slice");
   const auto d = static_cast<std::size_t>(dim);
-  Dims sizes = sizes_of(self);
-  Dims strides = strides_of(self);
+  Dims sizes = copy_of(sizes_of(self));
+  Dims strides = copy_of(strides_of(self));
   const std::int64_t offset = self.storage_offset() + start * strides[d];
   sizes[d] = length;
   strides[d] *= step;
-  return make_view(self, {op, {number(dim), number(length), number(step)}, 1, start},
-                   {dtype_of(self), std::move(sizes)}, std::move(strides), offset);
+  return make_view(self, {op, {dim, length, step}, 1, start},
+                   {dtype_of(self), sizes, strides, offset});
 }
 
 at::Tensor slice(const at::Tensor& self, std::int64_t dim, std::optional<std::int64_t> start,
@@ -167,14 +161,13 @@ at::Tensor slice(const at::Tensor& self, std::int64_t dim, std::optional<std::in
 at::Tensor selected(const TensorImpl& self, std::int64_t dim, std::int64_t index) {
   static const ViewOperator op("select");
   const auto d = static_cast<std::ptrdiff_t>(dim);
-  Dims sizes = sizes_of(self);
-  Dims strides = strides_of(self);
+  Dims sizes = copy_of(sizes_of(self));
+  Dims strides = copy_of(strides_of(self));
   const std::int64_t offset =
       self.storage_offset() + index * strides[static_cast<std::size_t>(dim)];
   sizes.erase(sizes.begin() + d);
   strides.erase(strides.begin() + d);
-  return make_view(self, {op, {number(dim)}, 1, index}, {dtype_of(self), std::move(sizes)},
-                   std::move(strides), offset);
+  return make_view(self, {op, {dim}, 1, index}, {dtype_of(self), sizes, strides, offset});
 }
 
 at::Tensor select(const at::Tensor& self, std::int64_t dim, std::int64_t index) {
@@ -195,21 +188,20 @@ at::Tensor expand(const at::Tensor& self, at::IntArrayRef size, bool) {
               ") must be greater or equal to the number of dimensions in the tensor (", self.dim(),
               ")");
   const auto geometry = at::inferExpandGeometry_dimvector(self.sizes(), strides_of(impl), size);
-  const Dims sizes(geometry.sizes.begin(), geometry.sizes.end());
-  return make_view(impl, {op, {sizes}}, {dtype_of(impl), sizes},
-                   Dims(geometry.strides.begin(), geometry.strides.end()), self.storage_offset());
+  return make_view(impl, {op, {geometry.sizes}},
+                   {dtype_of(impl), geometry.sizes, geometry.strides, self.storage_offset()});
 }
 
 at::Tensor unsqueeze(const at::Tensor& self, std::int64_t dim) {
   const TensorImpl& impl = impl_of(self, "unsqueeze");
   const std::int64_t d = wrap(dim, sizes_of(impl).size() + 1);
-  Dims sizes = sizes_of(impl);
-  Dims strides = strides_of(impl);
+  Dims sizes = copy_of(sizes_of(impl));
+  Dims strides = copy_of(strides_of(impl));
   const auto at = static_cast<std::size_t>(d);
   const std::int64_t stride = at < sizes.size() ? sizes[at] * strides[at] : 1;
   sizes.insert(sizes.begin() + d, 1);
   strides.insert(strides.begin() + d, stride);
-  return reshaped(impl, std::move(sizes), std::move(strides));
+  return reshaped(impl, sizes, strides);
 }
 
 at::Tensor squeeze_where(const TensorImpl& self, const std::vector<bool>& chosen) {
@@ -220,7 +212,7 @@ at::Tensor squeeze_where(const TensorImpl& self, const std::vector<bool>& chosen
     sizes.push_back(sizes_of(self)[i]);
     strides.push_back(strides_of(self)[i]);
   }
-  return reshaped(self, std::move(sizes), std::move(strides));
+  return reshaped(self, sizes, strides);
 }
 
 at::Tensor squeeze(const at::Tensor& self) {
@@ -252,8 +244,8 @@ at::Tensor diagonal(const at::Tensor& self, std::int64_t offset, std::int64_t di
   const std::int64_t a = wrap(dim1, rank);
   const std::int64_t b = wrap(dim2, rank);
   TORCH_CHECK(a != b, "diagonal dimensions cannot be identical ", dim1, ", ", dim2);
-  Dims sizes = sizes_of(impl);
-  Dims strides = strides_of(impl);
+  Dims sizes = copy_of(sizes_of(impl));
+  Dims strides = copy_of(strides_of(impl));
   const auto ai = static_cast<std::size_t>(a);
   const auto bi = static_cast<std::size_t>(b);
   const std::int64_t length =
@@ -270,8 +262,7 @@ at::Tensor diagonal(const at::Tensor& self, std::int64_t offset, std::int64_t di
   }
   sizes.push_back(length);
   strides.push_back(stride);
-  return make_view(impl, {op, {number(offset), number(a), number(b)}},
-                   {dtype_of(impl), std::move(sizes)}, std::move(strides), storage_offset);
+  return make_view(impl, {op, {offset, a, b}}, {dtype_of(impl), sizes, strides, storage_offset});
 }
 
 at::Tensor unfold(const at::Tensor& self, std::int64_t dimension, std::int64_t size,
@@ -285,8 +276,8 @@ at::Tensor unfold(const at::Tensor& self, std::int64_t dimension, std::int64_t s
   TORCH_CHECK(size <= max_size, "maximum size for tensor at dimension ", d, " is ", max_size,
               " but size is ", size);
   TORCH_CHECK(step > 0, "step is ", step, " but must be > 0");
-  Dims sizes = sizes_of(impl);
-  Dims strides = strides_of(impl);
+  Dims sizes = copy_of(sizes_of(impl));
+  Dims strides = copy_of(strides_of(impl));
   const std::int64_t stride = rank == 0 ? 1 : strides[static_cast<std::size_t>(d)];
   if (rank > 0) {
     sizes[static_cast<std::size_t>(d)] = (max_size - size) / step + 1;
@@ -294,8 +285,8 @@ at::Tensor unfold(const at::Tensor& self, std::int64_t dimension, std::int64_t s
   }
   sizes.push_back(size);
   strides.push_back(stride);
-  return make_view(impl, {op, {number(d), number(size), number(step)}},
-                   {dtype_of(impl), std::move(sizes)}, std::move(strides), self.storage_offset());
+  return make_view(impl, {op, {d, size, step}},
+                   {dtype_of(impl), sizes, strides, self.storage_offset()});
 }
 
 std::vector<at::Tensor> split_with_sizes(const at::Tensor& self, at::IntArrayRef split_sizes,
@@ -353,13 +344,13 @@ at::Tensor view_as_real(const at::Tensor& self) {
   static const ViewOperator op("view_as_real");
   TORCH_CHECK(self.is_complex(), "view_as_real is only supported for complex tensors");
   const TensorImpl& impl = impl_of(self, "view_as_real");
-  Dims sizes = sizes_of(impl);
-  Dims strides = strides_of(impl);
+  Dims sizes = copy_of(sizes_of(impl));
+  Dims strides = copy_of(strides_of(impl));
   for (std::int64_t& stride : strides) stride *= 2;
   sizes.push_back(2);
   strides.push_back(1);
-  return make_view(impl, {op, {}}, {base::real_dtype(dtype_of(impl)), std::move(sizes)},
-                   std::move(strides), self.storage_offset() * 2);
+  return make_view(impl, {op, {}}, {base::real_dtype(dtype_of(impl)), sizes, strides,
+                                    self.storage_offset() * 2});
 }
 
 at::Tensor view_as_complex(const at::Tensor& self) {
@@ -370,8 +361,8 @@ at::Tensor view_as_complex(const at::Tensor& self) {
               self.scalar_type());
   const TensorImpl& impl = impl_of(self, "view_as_complex");
   TORCH_CHECK(self.dim() != 0, "Input tensor must have one or more dimensions");
-  Dims sizes = sizes_of(impl);
-  Dims strides = strides_of(impl);
+  Dims sizes = copy_of(sizes_of(impl));
+  Dims strides = copy_of(strides_of(impl));
   TORCH_CHECK(sizes.back() == 2, "Tensor must have a last dimension of size 2");
   TORCH_CHECK(strides.back() == 1, "Tensor must have a last dimension with stride 1");
   sizes.pop_back();
@@ -380,8 +371,8 @@ at::Tensor view_as_complex(const at::Tensor& self) {
     TORCH_CHECK(stride % 2 == 0, "Tensor must have a stride divisible by 2 for all but last dimension");
     stride /= 2;
   }
-  return make_view(impl, {op, {}}, {base::complex_dtype(dtype_of(impl)), std::move(sizes)},
-                   std::move(strides), self.storage_offset() / 2);
+  return make_view(impl, {op, {}}, {base::complex_dtype(dtype_of(impl)), sizes, strides,
+                                    self.storage_offset() / 2});
 }
 
 // Sizes and strides of a view with elements of another width.
@@ -409,11 +400,11 @@ at::Tensor view_dtype(const at::Tensor& self, at::ScalarType dtype) {
   if (self.scalar_type() == dtype) return aten::alias(self);
   const TensorImpl& impl = impl_of(self, "view.dtype");
   const base::DType to = to_dtype(dtype);
-  Dims sizes = sizes_of(impl);
-  Dims strides = strides_of(impl);
+  Dims sizes = copy_of(sizes_of(impl));
+  Dims strides = copy_of(strides_of(impl));
   std::int64_t offset = self.storage_offset();
   rescale(sizes, strides, offset, base::size_bytes(dtype_of(impl)), base::size_bytes(to));
-  return make_view(impl, {op, {to}}, {to, std::move(sizes)}, std::move(strides), offset);
+  return make_view(impl, {op, {to}}, {to, sizes, strides, offset});
 }
 
 at::Tensor& in_place(at::Tensor& self, const at::Tensor& result) {
@@ -452,8 +443,8 @@ at::Tensor reshape(const at::Tensor& self, at::IntArrayRef shape) {
 
 bool has_strides_of(const at::Tensor& self, at::MemoryFormat format) {
   if (format != at::MemoryFormat::Contiguous) return self.is_contiguous(format);
-  const Dims sizes = self.sizes().vec();
-  const Dims wanted = graph::contiguous_strides(sizes);
+  const base::Dims sizes = self.sizes().vec();
+  const base::Dims wanted = graph::contiguous_strides(sizes);
   for (std::size_t i = 0; i < sizes.size(); ++i) {
     if (sizes[i] == 0) return true;
     if (sizes[i] != 1 && self.strides()[i] != wanted[i]) return false;

@@ -1,0 +1,1 @@
+"""Runs PyTorch's own op database on the xla device and compares with the CPU."""

@@ -1,0 +1,149 @@
+"""Samples of the op database, run on the CPU and on the device.
+
+Many samples of one operator are recorded before the first result is read: the device then compiles
+one program for all of them, which is what makes the whole database affordable.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+import warnings
+from collections.abc import Callable, Iterable
+
+import torch
+from torch.testing._internal.common_methods_invocations import op_db
+from torch.testing._internal.opinfo.core import OpInfo, SampleInput
+from torch.utils._pytree import tree_flatten, tree_map
+
+import torch_xla
+from torch_xla import _XLAC
+
+__all__ = ["Verdict", "check", "entries"]
+
+
+@dataclasses.dataclass
+class Verdict:
+    """What came of one entry: `status` is "lowered", "fallback", "wrong" or "skipped"."""
+
+    name: str
+    status: str
+    detail: str = ""
+    fallbacks: tuple[str, ...] = ()
+    samples: int = 0
+
+
+def entries() -> list[OpInfo]:
+    """The database's entries, by name."""
+    return sorted(op_db, key=lambda op: op.full_name)
+
+
+def _to_device(value: object) -> object:
+    def move(x: object) -> object:
+        if isinstance(x, torch.Tensor):
+            moved = x.detach().to("xla")
+            return moved.requires_grad_(x.requires_grad) if x.is_leaf else moved
+        if isinstance(x, torch.device) or x == "cpu":
+            return torch.device("xla")
+        return x
+
+    return tree_map(move, value)
+
+
+def _tensors(value: object) -> list[torch.Tensor]:
+    return [x for x in tree_flatten(value)[0] if isinstance(x, torch.Tensor)]
+
+
+def _call(op: Callable, sample: SampleInput) -> object:
+    return op(sample.input, *sample.args, **sample.kwargs)
+
+
+def _gradients(outputs: list[torch.Tensor], inputs: list[torch.Tensor]) -> list[torch.Tensor]:
+    outputs = [o for o in outputs if o.requires_grad]
+    inputs = [i for i in inputs if i.requires_grad]
+    if not outputs or not inputs:
+        return []
+    seeds = [torch.ones_like(o) for o in outputs]
+    grads = torch.autograd.grad(outputs, inputs, seeds, allow_unused=True)
+    return [g for g in grads if g is not None]
+
+
+def _seeded(action: Callable[[], object]) -> object:
+    torch.manual_seed(0)
+    random.seed(0)
+    return action()
+
+
+def _compare(expected: list[torch.Tensor], actual: list[torch.Tensor]) -> str:
+    if len(expected) != len(actual):
+        return f"{len(expected)} results on the CPU, {len(actual)} on the device"
+    for e, a in zip(expected, actual, strict=True):
+        if e.dtype != a.dtype:
+            return f"dtype {a.dtype}, expected {e.dtype}"
+        if e.shape != a.shape:
+            return f"shape {tuple(a.shape)}, expected {tuple(e.shape)}"
+        try:
+            torch.testing.assert_close(
+                a.detach().cpu().resolve_conj(),
+                e.detach().resolve_conj(),
+                rtol=1e-4,
+                atol=2e-5,
+                equal_nan=True,
+                check_stride=False,
+            )
+        except AssertionError as error:
+            return " ".join(str(error).split())[:300]
+    return ""
+
+
+def _samples(op: OpInfo, dtype: torch.dtype, with_grad: bool, most: int) -> Iterable[SampleInput]:
+    found = list(op.sample_inputs("cpu", dtype, requires_grad=with_grad))
+    step = max(1, len(found) // most)
+    return found[::step][:most]
+
+
+def check(op: OpInfo, dtype: torch.dtype, backward: bool = True, most: int = 24) -> Verdict:
+    """Compare forward results, and gradients where the entry has them, for up to `most` samples."""
+    if dtype not in op.supported_dtypes("cpu"):
+        return Verdict(op.full_name, "skipped", f"no {dtype} on the CPU")
+    with_grad = backward and op.supports_autograd and dtype in op.supported_backward_dtypes("cpu")
+    fallbacks: set[str] = set()
+    recorded = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for index, sample in enumerate(_samples(op, dtype, with_grad, most)):
+            inputs = _tensors((sample.input, sample.args, sample.kwargs))
+            try:
+                expected = _seeded(lambda s=sample: _tensors(_call(op.op, s)))
+                expected_grads = _gradients(expected, inputs)
+            except Exception:  # noqa: BLE001  the CPU refuses the sample: nothing to compare with
+                continue
+            moved = SampleInput(
+                _to_device(sample.input),
+                args=_to_device(sample.args),
+                kwargs=_to_device(sample.kwargs),
+            )
+            _XLAC._clear_counters()
+            try:
+                actual = _seeded(lambda s=moved: _tensors(_call(op.op, s)))
+                actual_grads = _gradients(
+                    actual, _tensors((moved.input, moved.args, moved.kwargs))
+                )
+            except Exception as error:  # noqa: BLE001
+                what = f"sample {index}: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
+                return Verdict(op.full_name, "wrong", what)
+            fallbacks.update(name for name in _XLAC._counter_names() if name.startswith("aten::"))
+            recorded.append((index, expected + expected_grads, actual + actual_grads))
+        try:
+            torch_xla.sync()
+            for index, expected, actual in recorded:
+                problem = _compare(expected, actual)
+                if problem:
+                    what = f"sample {index}: {problem}"
+                    return Verdict(op.full_name, "wrong", what, tuple(sorted(fallbacks)))
+        except Exception as error:  # noqa: BLE001
+            what = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+            return Verdict(op.full_name, "wrong", what, tuple(sorted(fallbacks)))
+    fallbacks.discard("aten::_local_scalar_dense")
+    status = "fallback" if fallbacks else "lowered"
+    return Verdict(op.full_name, status, "", tuple(sorted(fallbacks)), len(recorded))
