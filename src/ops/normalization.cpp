@@ -403,6 +403,9 @@ Dims all_but(Value x, std::int64_t dim) {
 
 // Scales the slices along `dim` whose norm is above `max_norm` down to it.
 Value renorm(Value self, double p, std::int64_t dim, double max_norm) {
+  base::check(!base::is_integral(self.dtype()),
+              "linalg.vector_norm: Expected a floating point or complex tensor as input. Got ",
+              scalar_type_name(self.dtype()));
   const Dims dims = all_but(self, dim);
   const Value x = convert(self, accumulate_dtype(self.dtype()));
   const Value norm = vector_norm(x, p, dims);

@@ -24,6 +24,16 @@ Value squared_magnitude(Value x) {
   return hlo::add(hlo::multiply(real, real), hlo::multiply(imag, imag));
 }
 
+// XLA's CPU compiler takes `maximum` in a reduction for one that may lose a NaN; a selection by
+// comparisons keeps it, and is as fast.
+hlo::BinaryRegion extremum_body(DType dtype, bool greatest) {
+  if (base::is_integral(dtype)) return greatest ? hlo::maximum : hlo::minimum;
+  return [greatest](Value a, Value b) {
+    const Value take_b = greatest ? hlo::le(a, b) : hlo::ge(a, b);
+    return hlo::select(hlo::or_(take_b, hlo::ne(b, b)), b, a);
+  };
+}
+
 }  // namespace
 
 std::int64_t reduced_size(const Dims& operand_dims, const Dims& dims) {
@@ -70,12 +80,14 @@ Value reduce_prod(Value operand, const Dims& dims) {
 
 Value reduce_max(Value operand, const Dims& dims) {
   if (dims.empty()) return operand;
-  return hlo::reduce(operand, lowest(operand.builder(), operand.dtype()), dims, hlo::maximum);
+  const Value start = lowest(operand.builder(), operand.dtype());
+  return hlo::reduce(operand, start, dims, extremum_body(operand.dtype(), /*greatest=*/true));
 }
 
 Value reduce_min(Value operand, const Dims& dims) {
   if (dims.empty()) return operand;
-  return hlo::reduce(operand, highest(operand.builder(), operand.dtype()), dims, hlo::minimum);
+  const Value start = highest(operand.builder(), operand.dtype());
+  return hlo::reduce(operand, start, dims, extremum_body(operand.dtype(), /*greatest=*/false));
 }
 
 Value reduce_or(Value operand, const Dims& dims) {

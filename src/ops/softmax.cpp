@@ -16,8 +16,12 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 // A dimension as a list to reduce over: empty for a 0-dim tensor, whose softmax is 1.
 Dims along(Value x, std::int64_t dim) { return wrap_dims({dim}, x.rank()); }
 
+// A NaN shows in what is subtracted from, so it may be lost in the maximum, which is left in the
+// form that compilers know softmax by.
 Value shifted_by_max(Value x, const Dims& dims) {
-  return hlo::subtract(x, spread(reduce_max(x, dims), x.dims(), dims));
+  const Value peak =
+      dims.empty() ? x : hlo::reduce(x, lowest(x.builder(), x.dtype()), dims, hlo::maximum);
+  return hlo::subtract(x, spread(peak, x.dims(), dims));
 }
 
 Value softmax(Value x, const Dims& dims) {

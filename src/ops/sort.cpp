@@ -38,12 +38,61 @@ Value positions(Value like, std::int64_t dim) {
   return hlo::iota(like.builder(), {dtype, like.dims()}, dim);
 }
 
+// ---- By packed keys -----------------------------------------------------------------------------
+
+// Whether a value of the dtype and its position fit into one int64.
+bool is_packable(Value x, std::int64_t dim) {
+  const bool is_small = x.dim(dim) <= std::numeric_limits<std::int32_t>::max();
+  return is_small && base::size_bytes(x.dtype()) <= 4 && x.dtype() != DType::kUInt32;
+}
+
+// Int32 numbers in the order of `x`.
+Value ordered_integers(Value x) {
+  if (base::is_integral(x.dtype())) return convert(x, DType::kInt32);
+  x = convert(x, DType::kFloat32);
+  const Value zero = hlo::full_like(x, 0);
+  const Value nan = hlo::full_like(x, std::numeric_limits<double>::quiet_NaN());
+  // Zeros of both signs are equal, and so are NaNs.
+  x = hlo::select(hlo::eq(x, zero), zero, hlo::select(is_nan(x), nan, x));
+  const Value bits = hlo::bitcast_convert(x, DType::kInt32);
+  const Value sign = hlo::shift_right_arithmetic(bits, hlo::full_like(bits, 31));
+  const Value magnitude = hlo::full_like(bits, std::numeric_limits<std::int32_t>::max());
+  return hlo::xor_(bits, hlo::and_(sign, magnitude));
+}
+
+Value take_along(Value x, Value index, std::int64_t dim) {
+  hlo::GatherDimensionNumbers numbers;
+  numbers.collapsed_slice_dims = {dim};
+  for (std::int64_t i = 0; i < x.rank(); ++i) {
+    if (i == dim) continue;
+    numbers.operand_batching_dims.push_back(i);
+    numbers.start_indices_batching_dims.push_back(i);
+  }
+  numbers.start_index_map = {dim};
+  numbers.index_vector_dim = index.rank();
+  return hlo::gather(x, index, numbers, Dims(x.dims().size(), 1));
+}
+
+// XLA sorts one array of integers several times faster than two by a comparator of their own.
+Sorted sorted_by_keys(Value x, Value position, std::int64_t dim, bool descending) {
+  Value order = ordered_integers(x);
+  if (descending) order = hlo::not_(order);
+  const Value wide = convert(order, DType::kInt64);
+  const Value high = hlo::shift_left(wide, hlo::full_like(wide, 32));
+  const Value key = hlo::or_(high, convert(position, DType::kInt64));
+  const Value keys = hlo::sort(key, dim, /*is_stable=*/false, hlo::lt);
+  const Value low = hlo::and_(keys, hlo::full_like(keys, std::int64_t{0xffffffff}));
+  const Value index = convert(low, DType::kInt32);
+  return {take_along(x, index, dim), index};
+}
+
 Sorted sorted(Value x, std::int64_t dim, bool descending) {
   base::check(!base::is_complex(x.dtype()), "Sort does not support complex dtypes on CPU");
-  const Value index = positions(x, dim);
-  if (x.dim(dim) <= 1 || x.num_elements() == 0) return {x, index};
+  const Value position = positions(x, dim);
+  if (x.dim(dim) <= 1 || x.num_elements() == 0) return {x, position};
+  if (is_packable(x, dim)) return sorted_by_keys(x, position, dim, descending);
   const hlo::Values results =
-      hlo::sort({x, index}, dim, /*is_stable=*/true, [descending](std::span<const Value> args) {
+      hlo::sort({x, position}, dim, /*is_stable=*/true, [descending](std::span<const Value> args) {
         return is_before(args[0], args[1], descending);
       });
   return {results[0], results[1]};
@@ -88,13 +137,17 @@ Dims from_last(std::int64_t rank, std::int64_t dim) {
   return order;
 }
 
-// XLA's own top_k orders by sign and bits, so that only a positive NaN is the greatest.
-Sorted largest_of_floats(Value x, std::int64_t k, std::int64_t dim) {
-  const Value nan = hlo::full_like(x, std::numeric_limits<double>::quiet_NaN());
-  const Value key = hlo::select(is_nan(x), nan, x);
-  const auto [values, indices] = hlo::top_k(hlo::transpose(key, to_last(x.rank(), dim)), k);
+// XLA's own top_k orders by sign and bits: a positive NaN is the greatest, a negative one the
+// least.
+Sorted top_of_floats(Value x, std::int64_t k, std::int64_t dim, bool largest) {
+  const Value wide = convert(x, DType::kFloat32);
+  const Value nan = hlo::full_like(wide, std::numeric_limits<double>::quiet_NaN());
+  Value key = hlo::select(is_nan(wide), nan, wide);
+  if (!largest) key = hlo::negate(key);
+  auto [values, indices] = hlo::top_k(hlo::transpose(key, to_last(x.rank(), dim)), k);
+  if (!largest) values = hlo::negate(values);
   const Dims back = from_last(x.rank(), dim);
-  return {hlo::transpose(values, back), hlo::transpose(indices, back)};
+  return {convert(hlo::transpose(values, back), x.dtype()), hlo::transpose(indices, back)};
 }
 
 Pair topk(Value self, std::int64_t k, std::int64_t dim, bool largest, bool /*sorted*/) {
@@ -110,8 +163,8 @@ Pair topk(Value self, std::int64_t k, std::int64_t dim, bool largest, bool /*sor
     return {hlo::full(x.builder(), {x.dtype(), result_dims}, 0),
             hlo::full(x.builder(), {DType::kInt64, result_dims}, 0)};
   }
-  if (largest && x.dtype() == DType::kFloat32) {
-    const Sorted result = largest_of_floats(x, k, axis);
+  if (base::is_floating(x.dtype()) && base::size_bytes(x.dtype()) <= 4) {
+    const Sorted result = top_of_floats(x, k, axis, largest);
     return {result.values, convert(result.indices, DType::kInt64)};
   }
   const Sorted result = sorted(x, axis, /*descending=*/largest);
