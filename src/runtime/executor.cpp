@@ -29,6 +29,16 @@ std::string describe(const graph::Trace& trace) {
                    trace.steps.size(), " operations");
 }
 
+std::unique_ptr<pjrt::Executable> compile_text(const std::string& text) {
+  while (true) {
+    try {
+      return client().pjrt_client().compile(text, compile_options(platform()));
+    } catch (const pjrt::Error& error) {
+      if (!drop_rejected_defaults(platform(), error.message())) throw;
+    }
+  }
+}
+
 CompiledProgramPtr compile(const graph::Trace& trace, std::span<const ops::Donation> donations,
                            std::vector<bool> promoted) {
   static base::Counter& uncached = base::counter("UncachedCompile");
@@ -38,7 +48,7 @@ CompiledProgramPtr compile(const graph::Trace& trace, std::span<const ops::Donat
   const base::TimedSection timed(time);
   ops::Program program = ops::lower(trace, {platform(), donations, std::move(promoted)});
   CompiledProgram compiled;
-  compiled.executable = client().pjrt_client().compile(program.text, compile_options(platform()));
+  compiled.executable = compile_text(program.text);
   compiled.promoted_floats = std::move(program.promoted_floats);
   compiled.promoted_ints = std::move(program.promoted_ints);
   compile_count.fetch_add(1, std::memory_order_relaxed);

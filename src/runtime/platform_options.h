@@ -18,6 +18,9 @@ std::map<std::string, pjrt::OptionOverride> custom_compile_options();
 
 // For a program on one device; the device is named by the launch.
 pjrt::CompileOptions compile_options(std::string_view platform);
+// Drops the flags of ours that `error` complains about, for the life of the process: another
+// version of a plugin need not know them. False if there are none.
+bool drop_rejected_defaults(std::string_view platform, std::string_view error);
 // Of everything above, for the key of an executable.
 base::Hash128 compile_options_key(std::string_view platform);
 

@@ -213,5 +213,17 @@ TEST(options_of_the_user_are_part_of_the_key) {
   EXPECT(before == runtime::compile_options_key("cpu"));
 }
 
+TEST(flags_of_ours_that_a_plugin_does_not_know_are_dropped) {
+  const auto flags = [] { return runtime::compile_options("cpu").env_option_overrides; };
+  const auto before = flags();
+  EXPECT(!runtime::drop_rejected_defaults("cpu", "the compiler gave up"));
+  EXPECT(flags() == before);
+  const std::string name = before.begin()->first;
+  EXPECT(!runtime::drop_rejected_defaults("fake", name));
+  EXPECT(runtime::drop_rejected_defaults("cpu", "No such compile option: " + name));
+  EXPECT(!flags().contains(name));
+  EXPECT(!runtime::drop_rejected_defaults("cpu", "No such compile option: " + name));
+}
+
 }  // namespace
 }  // namespace torch_xla
