@@ -149,8 +149,9 @@ Dims correlated_sizes(const Value& input, const Value& weight, const Geometry& g
 Value correlate(const Context& context, Value input, Value weight, const Geometry& g) {
   const Dims sizes = correlated_sizes(input, weight, g);
   const Dims output = concatenated(input.dim(0), weight.dim(0), sizes);
-  if (prefers_patches(context.platform, input.dims(), weight.dims(), output, g)) {
-    return patches_correlate(input, weight, sizes, g);
+  const auto form = best_form(context.platform, input.dims(), weight.dims(), output, g);
+  if (form != ConvolutionForm::kConvolution) {
+    return patches_correlate(input, weight, sizes, g, form);
   }
   hlo::ConvolutionWindow window;
   window.strides = g.stride;
@@ -184,7 +185,8 @@ Value regrouped(Value weight, std::int64_t groups) {
 Value correlate_adjoint_input(const Context& context, Value output, Value weight, const Dims& sizes,
                               const Geometry& g) {
   const Dims input = concatenated(output.dim(0), weight.dim(1) * g.groups, sizes);
-  if (prefers_patches(context.platform, input, weight.dims(), output.dims(), g)) {
+  const auto form = best_form(context.platform, input, weight.dims(), output.dims(), g);
+  if (form == ConvolutionForm::kPatches) {
     return patches_adjoint_input(output, weight, sizes, g);
   }
   hlo::ConvolutionWindow window;
@@ -209,8 +211,9 @@ Value correlate_adjoint_input(const Context& context, Value output, Value weight
 Value correlate_adjoint_weight(const Context& context, Value input, Value output,
                                const Dims& kernel, const Geometry& g) {
   const Dims weight = concatenated(output.dim(1), input.dim(1) / g.groups, kernel);
-  if (prefers_patches(context.platform, input.dims(), weight, output.dims(), g)) {
-    return patches_adjoint_weight(input, output, kernel, g);
+  const auto form = best_form(context.platform, input.dims(), weight, output.dims(), g);
+  if (form != ConvolutionForm::kConvolution) {
+    return patches_adjoint_weight(input, output, kernel, g, form);
   }
   hlo::ConvolutionWindow window;
   window.strides = g.dilation;

@@ -25,18 +25,23 @@ struct ConvolutionGeometry {
 // The sizes after batch and channels.
 Dims spatial_dims(const Value& value);
 
-// Whether the three maps between input [N, C, input], weight [O, C, kernel] and output
-// [N, O, output] are better done by patches on this platform.
-bool prefers_patches(std::string_view platform, const Dims& input, const Dims& weight,
-                     const Dims& output, const ConvolutionGeometry& geometry);
+// How the maps between input [N, C, input], weight [O, C, kernel] and output [N, O, output] are
+// written.
+enum class ConvolutionForm : std::uint8_t {
+  kConvolution,      // as StableHLO's operation
+  kPatches,          // as one matrix product over all images
+  kPatchesPerImage,  // as one matrix product per image; not for the adjoint in the input
+};
+ConvolutionForm best_form(std::string_view platform, const Dims& input, const Dims& weight,
+                          const Dims& output, const ConvolutionGeometry& geometry);
 
 // Input and weight to output, in the dtype of accumulation; and the adjoints of that in the input
-// and in the weight. All for groups = 1.
+// and in the weight. All by patches, for groups = 1.
 Value patches_correlate(Value input, Value weight, const Dims& output,
-                        const ConvolutionGeometry& geometry);
+                        const ConvolutionGeometry& geometry, ConvolutionForm form);
 Value patches_adjoint_input(Value output, Value weight, const Dims& input,
                             const ConvolutionGeometry& geometry);
 Value patches_adjoint_weight(Value input, Value output, const Dims& kernel,
-                             const ConvolutionGeometry& geometry);
+                             const ConvolutionGeometry& geometry, ConvolutionForm form);
 
 }  // namespace torch_xla::ops
