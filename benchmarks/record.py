@@ -14,11 +14,11 @@ import dataclasses
 from collections.abc import Callable
 
 import torch
-import torch_xla
 from measure import Timings, print_table, ratio, take_turns
 from models import GPT2, TransformerConfig
-from torch import Tensor, nn
-from torch.nn import functional as F
+from torch import nn
+
+import torch_xla
 
 Body = Callable[[int], object]
 
@@ -115,7 +115,7 @@ def layer_mix(device: torch.device) -> Body:
         x = start
         with torch.no_grad():
             for _ in range(turns):
-                x = F.gelu(F.softmax(norm(linear(x)), dim=-1))
+                x = nn.functional.gelu(nn.functional.softmax(norm(linear(x)), dim=-1))
 
     return body
 
@@ -154,7 +154,7 @@ class TransformerStep:
 
     def forward(self) -> None:
         logits = self.model(self.tokens[:, :-1])
-        self.loss = F.cross_entropy(logits.flatten(0, 1), self.tokens[:, 1:].flatten())
+        self.loss = nn.functional.cross_entropy(logits.flatten(0, 1), self.tokens[:, 1:].flatten())
 
     def backward(self) -> None:
         self.optimizer.zero_grad()

@@ -7,10 +7,10 @@ CPU from torch's random state; `tests/test_training.py` says what must hold for 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 
 class MLP(nn.Module):
@@ -19,7 +19,7 @@ class MLP(nn.Module):
     def __init__(self, sizes: tuple[int, ...] = (784, 512, 10)) -> None:
         super().__init__()
         layers: list[nn.Module] = []
-        for fan_in, fan_out in zip(sizes, sizes[1:], strict=False):
+        for fan_in, fan_out in itertools.pairwise(sizes):
             layers += [nn.Linear(fan_in, fan_out), nn.ReLU()]
         self.layers = nn.Sequential(*layers[:-1])
 
@@ -40,10 +40,10 @@ class MnistCNN(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        x = F.max_pool2d(F.relu(self.conv1(x)), 2)
-        x = F.max_pool2d(F.relu(self.conv2(x)), 2)
-        x = self.dropout(F.relu(self.fc1(x.flatten(1))))
-        return F.log_softmax(self.fc2(x), dim=1)
+        x = nn.functional.max_pool2d(nn.functional.relu(self.conv1(x)), 2)
+        x = nn.functional.max_pool2d(nn.functional.relu(self.conv2(x)), 2)
+        x = self.dropout(nn.functional.relu(self.fc1(x.flatten(1))))
+        return nn.functional.log_softmax(self.fc2(x), dim=1)
 
 
 class BasicBlock(nn.Module):
@@ -60,10 +60,10 @@ class BasicBlock(nn.Module):
         self.shortcut = _shortcut(fan_in, width, stride)
 
     def forward(self, x: Tensor) -> Tensor:
-        y = F.relu(self.bn1(self.conv1(x)), inplace=True)
+        y = nn.functional.relu(self.bn1(self.conv1(x)), inplace=True)
         y = self.bn2(self.conv2(y))
         y += self.shortcut(x)
-        return F.relu(y, inplace=True)
+        return nn.functional.relu(y, inplace=True)
 
 
 class Bottleneck(nn.Module):
@@ -83,11 +83,11 @@ class Bottleneck(nn.Module):
         self.shortcut = _shortcut(fan_in, fan_out, stride)
 
     def forward(self, x: Tensor) -> Tensor:
-        y = F.relu(self.bn1(self.conv1(x)), inplace=True)
-        y = F.relu(self.bn2(self.conv2(y)), inplace=True)
+        y = nn.functional.relu(self.bn1(self.conv1(x)), inplace=True)
+        y = nn.functional.relu(self.bn2(self.conv2(y)), inplace=True)
         y = self.bn3(self.conv3(y))
         y += self.shortcut(x)
-        return F.relu(y, inplace=True)
+        return nn.functional.relu(y, inplace=True)
 
 
 def _shortcut(fan_in: int, fan_out: int, stride: int) -> nn.Module:
@@ -121,8 +121,8 @@ class ResNet(nn.Module):
         self.head = nn.Linear(fan_in, num_classes)
 
     def forward(self, x: Tensor) -> Tensor:
-        x = self.pool(F.relu(self.bn(self.conv(x)), inplace=True))
-        x = F.adaptive_avg_pool2d(self.stages(x), 1)
+        x = self.pool(nn.functional.relu(self.bn(self.conv(x)), inplace=True))
+        x = nn.functional.adaptive_avg_pool2d(self.stages(x), 1)
         return self.head(x.flatten(1))
 
 
@@ -161,7 +161,7 @@ class Attention(nn.Module):
         batch, length, width = x.shape
         heads = (batch, length, self.num_heads, width // self.num_heads)
         q, k, v = (t.view(heads).transpose(1, 2) for t in self.qkv(x).split(width, dim=2))
-        y = F.scaled_dot_product_attention(
+        y = nn.functional.scaled_dot_product_attention(
             q,
             k,
             v,
