@@ -170,12 +170,12 @@ Taps filter_taps_in(std::int64_t input, std::int64_t output, const Resampling& r
 using MakeTaps =
     std::function<Taps(DType, std::int64_t input, std::int64_t output, const Resampling&)>;
 
-// The taps computed in the type that PyTorch uses for tensors of the dtype.
+// The taps computed in the type that PyTorch uses for tensors of the dtype: float64 for bytes.
 template <auto InFloat, auto InDouble, typename... Extra>
 MakeTaps taps_by_dtype(Extra... extra) {
   return [=](DType dtype, std::int64_t input, std::int64_t output, const Resampling& r) {
-    return dtype == DType::kFloat64 ? InDouble(input, output, r, extra...)
-                                    : InFloat(input, output, r, extra...);
+    return dtype == DType::kFloat64 || dtype == DType::kUInt8 ? InDouble(input, output, r, extra...)
+                                                              : InFloat(input, output, r, extra...);
   };
 }
 
@@ -283,10 +283,19 @@ Value gradient_of_dim(Value grad, std::int64_t dim, const Taps& taps) {
   return contract(grad, dim, weight_matrix(grad.builder(), taps, grad.dtype()), 0);
 }
 
-// Bytes are weighed in float32 and rounded after each dimension, the last one first, as image
+// The weights rounded to 16 bits, with as many of them after the point as the greatest allows.
+void round_to_fixed_point(std::vector<double>& weights) {
+  const double greatest = *std::max_element(weights.begin(), weights.end());
+  double one = 1;
+  while (one < (1 << 22) && std::floor(0.5 + greatest * one * 2) < (1 << 15)) one *= 2;
+  for (double& weight : weights) weight = std::round(weight * one) / one;
+}
+
+// Bytes are weighed in fixed point and rounded after each dimension, the last one first, as image
 // libraries do.
-Value resample_bytes(Value self, std::int64_t dim, const Taps& taps) {
-  if (taps.count == 1 || is_identity(taps)) return resample_dim(self, dim, taps);
+Value resample_bytes(Value self, std::int64_t dim, Taps taps) {
+  if (taps.count == 1 || taps.output_size == 0) return resample_dim(self, dim, taps);
+  round_to_fixed_point(taps.weights);
   const Value out = resample_dim(convert(self, DType::kFloat32), dim, taps);
   const Value rounded = hlo::floor(hlo::add(out, full_like(out, 0.5)));
   hlo::Builder& builder = self.builder();
