@@ -5,6 +5,7 @@
 #include "ops/views.h"
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 
 #include "base/error.h"
@@ -214,6 +215,36 @@ Value diagonal_write(Value parent, Value update, std::int64_t offset, std::int64
   return permute(hlo::reshape(written, moved.dims()), inverse_permutation(diagonal.permutation));
 }
 
+Value changed_elements(Value before, Value after) {
+  const Value changed = hlo::ne(before, after);
+  if (!base::is_floating(before.dtype()) && !base::is_complex(before.dtype())) return changed;
+  const Value both_nan = hlo::and_(hlo::ne(before, before), hlo::ne(after, after));
+  return hlo::and_(changed, hlo::not_(both_nan));
+}
+
+Value expand_write(Value parent, Value update) {
+  if (update.num_elements() == 0) return parent;
+  if (update.num_elements() == parent.num_elements()) return hlo::reshape(update, parent.dims());
+  hlo::Builder& builder = parent.builder();
+  const std::int64_t added = update.rank() - parent.rank();
+  Dims expanded;
+  for (std::int64_t d = 0; d < update.rank(); ++d) {
+    if (d < added || parent.dim(d - added) != update.dim(d)) expanded.push_back(d);
+  }
+  const Value changed = changed_elements(broadcast_to(parent, update.dims()), update);
+  const hlo::Values reduced = hlo::reduce(
+      {update, changed},
+      {scalar(builder, update.dtype(), 0), scalar(builder, DType::kBool, false)}, expanded,
+      [](std::span<const Value> values) {
+        const auto [value, is_changed, element, element_is_changed] =
+            std::array{values[0], values[1], values[2], values[3]};
+        return hlo::Values{hlo::select(element_is_changed, element, value),
+                           hlo::or_(is_changed, element_is_changed)};
+      });
+  return hlo::select(hlo::reshape(reduced[1], parent.dims()),
+                     hlo::reshape(reduced[0], parent.dims()), parent);
+}
+
 Value bitcast_view(Value self, DType dtype) {
   if (self.dtype() == dtype) return self;
   const bool changes_width = base::size_bytes(self.dtype()) != base::size_bytes(dtype);
@@ -290,11 +321,8 @@ void register_rearrangements(Registry& m) {
   m.impl("view:reshape:inverse",
          [](Value parent, Value update, Dims) { return hlo::reshape(update, parent.dims()); });
   m.impl("view:expand", [](Value self, Dims sizes) { return broadcast_to(self, sizes); });
-  // Writes to a view whose elements overlap were refused, so nothing is expanded but sizes of 1.
-  m.impl("view:expand:inverse", [](Value parent, Value update, Dims) {
-    if (update.num_elements() == 0) return parent;
-    return hlo::reshape(update, parent.dims());
-  });
+  m.impl("view:expand:inverse",
+         [](Value parent, Value update, Dims) { return expand_write(parent, update); });
   m.impl("view:as_strided",
          [](Value self, Dims root_strides, Dims sizes, Dims strides, Promotable storage_offset) {
            return as_strided_view(self, root_strides, sizes, strides, storage_offset);

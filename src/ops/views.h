@@ -41,12 +41,17 @@ Value bitcast_view(Value self, DType dtype);
 Value as_real_view(Value self);
 Value as_complex_view(Value self);
 
+// Where a write changed a view: bool, of its shape. A write through a view of a view whose elements
+// overlap changes some of them; the others still have the old value of the memory that they share.
+Value changed_elements(Value before, Value after);
+
 // The value of `parent` after `update` was written to the view that the arguments describe.
 Value slice_write(Value parent, Value update, std::int64_t dim, const Promotable& start,
                   std::int64_t length, std::int64_t step);
 Value select_write(Value parent, Value update, std::int64_t dim, const Promotable& index);
 Value diagonal_write(Value parent, Value update, std::int64_t offset, std::int64_t dim1,
                      std::int64_t dim2);
+Value expand_write(Value parent, Value update);
 Value unfold_write(Value parent, Value update, std::int64_t dim, std::int64_t size,
                    std::int64_t step);
 Value as_strided_write(Value parent, Value update, const Dims& root_strides, const Dims& sizes,

@@ -190,7 +190,11 @@ Value as_strided_write(Value parent, Value update, const Dims& root_strides, con
                      parent.dtype());
   }
   const Value start = storage_offset.value(builder, DType::kInt64);
-  const Value indices = storage_indices(builder, sizes, strides, start);
+  Value indices = storage_indices(builder, sizes, strides, start);
+  if (has_repeats) {
+    const Value changed = changed_elements(gather_elements(storage, indices), update);
+    indices = hlo::select(changed, indices, full_like(indices, parent.num_elements()));
+  }
   const Value written = scatter_elements(storage, indices, update, replace);
   return from_storage(written, parent.dims(), root_strides);
 }
@@ -269,9 +273,17 @@ Value unfold_write(Value parent, Value update, std::int64_t dim, std::int64_t si
   if (size <= kMaxSlices) {
     const std::int64_t count = num_windows(parent.dim(dim), size, step);
     const std::int64_t last = update.rank() - 1;
+    const bool overlaps = step < size && count > 1;
+    const Value changed =
+        overlaps ? changed_elements(unfold_view(parent, dim, size, step), update) : Value();
     for (std::int64_t k = 0; k < size; ++k) {
-      const Value element = remove_dim(slice_dim(update, last, k, k + 1), last);
-      parent = slice_write(parent, element, dim, Promotable(Scalar(k)), count, step);
+      const Promotable start{Scalar(k)};
+      Value element = remove_dim(slice_dim(update, last, k, k + 1), last);
+      if (overlaps) {
+        element = hlo::select(remove_dim(slice_dim(changed, last, k, k + 1), last), element,
+                              slice_view(parent, dim, start, count, step));
+      }
+      parent = slice_write(parent, element, dim, start, count, step);
     }
     return parent;
   }
