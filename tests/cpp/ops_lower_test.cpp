@@ -1,0 +1,98 @@
+// Lowering a trace to a module, and inferring the types of a call: what is a parameter, in which
+// order, and what errors say.
+#include "check.h"
+#include "ops/lower.h"
+#include "recording.h"
+
+namespace torch_xla {
+namespace {
+
+using graph::Value;
+using testing::binary_entry;
+using testing::call;
+using testing::f32;
+using testing::scale_entry;
+using testing::slice_entry;
+
+class TestData : public graph::Data {
+ public:
+  using Data::Data;
+};
+
+Value leaf(const graph::TensorType* type) {
+  return {graph::Node::make_leaf(std::make_shared<TestData>(type->shape)), 0};
+}
+
+ops::Program lower(const std::vector<Value>& roots, const ops::LowerOptions& options = {"cpu"}) {
+  return ops::lower(graph::walk(roots), options);
+}
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+TEST(parameters_are_the_leaves_then_the_numbers_by_type) {
+  const Value a = leaf(f32({4}));
+  const Value scaled = call(scale_entry(f32({4})), {a}, {testing::bits(2)});
+  const Value again = call(scale_entry(f32({4})), {scaled}, {testing::bits(3)});
+  const ops::Program program = lower({again});
+  EXPECT(contains(program.text, "(%0: tensor<4xf32>, %1: tensor<2xf64>) -> (tensor<4xf32>)"));
+  EXPECT_EQ(program.num_floats, std::size_t{2});
+  EXPECT_EQ(program.num_ints, std::size_t{0});
+}
+
+TEST(promotables_are_constants_until_they_are_promoted) {
+  const Value a = leaf(f32({4}));
+  const graph::Trace trace = graph::walk(std::vector<Value>{
+      call(slice_entry(f32({4}), 2), {a}, {1}), call(slice_entry(f32({4}), 2), {a}, {2})});
+  const ops::Program constant = ops::lower(trace, {"cpu"});
+  EXPECT(contains(constant.text, "(%0: tensor<4xf32>) -> (tensor<2xf32>, tensor<2xf32>)"));
+  const ops::Program promoted = ops::lower(trace, {"cpu", {}, {false, true}});
+  EXPECT(contains(promoted.text, "%1: tensor<1xi64>) -> (tensor<2xf32>, tensor<2xf32>)"));
+  EXPECT_EQ(promoted.num_ints, std::size_t{1});
+  EXPECT(promoted.promoted_ints == std::vector<std::uint32_t>{1});
+  EXPECT(promoted.promoted_floats.empty());
+}
+
+TEST(donations_are_attributes_of_their_parameters) {
+  const Value a = leaf(f32({4}));
+  const Value b = leaf(f32({4}));
+  const std::vector<ops::Donation> donations = {{0, 1}};
+  const ops::Program program =
+      lower({call(binary_entry("add.Tensor", f32({4})), {a, b})}, {"cpu", donations});
+  EXPECT(contains(program.text, "%1: tensor<4xf32> {tf.aliasing_output = 0 : i32}"));
+}
+
+TEST(a_module_does_not_need_the_operands_of_its_nodes) {
+  const Value a = leaf(f32({4}));
+  const Value sum = call(binary_entry("add.Tensor", f32({4})), {a, a});
+  const graph::Trace trace = graph::walk(std::vector<Value>{sum});
+  std::vector<graph::NodeRef> garbage;
+  sum.node->drop_operands(garbage);
+  EXPECT(contains(ops::lower(trace, {"cpu"}).text, "stablehlo.add"));
+}
+
+TEST(types_are_inferred_without_values) {
+  graph::Entry entry = *binary_entry("add.Tensor", f32({4}));
+  entry.operands[1] = f32({3, 1});
+  entry.outputs.clear();
+  const std::vector<std::optional<base::Shape>> types = ops::infer(entry, "cpu");
+  EXPECT_EQ(types.size(), std::size_t{1});
+  EXPECT(types[0] == (base::Shape{base::DType::kFloat32, {3, 4}}));
+  entry.operands[1] = f32({3});
+  EXPECT_THROWS(ops::infer(entry, "cpu"), "must match the size of tensor b (3)");
+  entry.op = testing::op_named("no_such_operator");
+  EXPECT_THROWS(ops::infer(entry, "cpu"), "aten::no_such_operator has no lowering");
+}
+
+TEST(numbers_that_travel_decide_no_type) {
+  graph::Entry entry = *scale_entry(f32({4}));
+  entry.outputs.clear();
+  EXPECT(ops::infer(entry, "cpu")[0] == f32({4})->shape);
+  entry = *slice_entry(f32({4}), 2);
+  entry.outputs.clear();
+  EXPECT(ops::infer(entry, "cpu")[0] == f32({2})->shape);
+}
+
+}  // namespace
+}  // namespace torch_xla
