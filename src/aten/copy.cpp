@@ -168,19 +168,36 @@ bool equal(const at::Tensor& self, const at::Tensor& other) {
   return at::eq(self, other).all().item().toBool();
 }
 
+// A tensor of `size` elements whose first ones are those that follow self's first one in memory.
+at::Tensor grown(const at::Tensor& self, at::IntArrayRef size, const graph::TensorType& memory) {
+  at::Tensor out = at::empty(size, self.options());
+  const bool is_whole = memory.shape.dtype == to_dtype(self.scalar_type());
+  const std::int64_t known = is_whole ? memory.shape.num_elements() - self.storage_offset()
+                                      : self.numel();
+  const std::int64_t kept = std::min(out.numel(), known);
+  if (kept <= 0) return out;
+  const at::Tensor old = is_whole ? self.as_strided({kept}, {1}, self.storage_offset())
+                                  : self.reshape(-1).slice(0, 0, kept);
+  out.view(-1).slice(0, 0, kept).copy_(old);
+  return out;
+}
+
+// Within the memory it has, a tensor keeps what it shares; beyond it, it gets memory of its own.
 const at::Tensor& resize_(const at::Tensor& self, at::IntArrayRef size,
                           std::optional<at::MemoryFormat>) {
   TensorImpl& impl = expect_xla(self, "resize_", "self");
   if (self.sizes() == size) return self;
-  at::Tensor resized = at::empty(size, self.options());
-  const std::int64_t kept = std::min(resized.numel(), self.numel());
-  if (kept > 0) {
-    const at::NoGradGuard no_grad;
-    resized.view(-1).slice(0, 0, kept).copy_(self.reshape(-1).slice(0, 0, kept));
-  }
-  TensorImpl& fresh = *as_xla(resized);
+  const at::NoGradGuard no_grad;
+  const base::Dims sizes = size.vec();
+  const graph::TensorType& memory = *impl.alias()->type();
+  const bool fits = memory.shape.dtype == to_dtype(self.scalar_type()) &&
+                    self.storage_offset() + base::num_elements(sizes) <= memory.shape.num_elements();
+  const at::Tensor resized =
+      fits ? self.as_strided(sizes, graph::contiguous_strides(sizes), self.storage_offset())
+           : grown(self, size, memory);
+  const TensorImpl& fresh = *as_xla(resized);
   impl.reset(fresh.alias(), fresh.view(), fresh.xla_type());
-  impl.set_offset(0);
+  impl.set_offset(resized.storage_offset());
   return self;
 }
 

@@ -141,8 +141,11 @@ std::vector<const graph::TensorType*> infer_outputs(const Operator& op, const gr
     try {
       types = infer_by_lowering(entry);
     } catch (const base::Error& error) {
-      if (!has_any_meta(op)) throw_as_torch(error, op.schema.name);
-      // PyTorch's own kernel words the error better; if it sees none, ours stands.
+      // A lowering that chose the kind of its error speaks PyTorch's words. Otherwise PyTorch's own
+      // kernel words the error better; if it sees none, ours stands.
+      if (!has_any_meta(op) || error.kind() != base::ErrorKind::kInvalidArgument) {
+        throw_as_torch(error, op.schema.name);
+      }
       static base::Counter& count = base::counter("PythonMetaKernel");
       count.add();
       call_on_meta(op.handle, op.arguments.size(), stack);

@@ -49,6 +49,27 @@ const graph::Entry* make_entry(const Operator& op, const Call& call,
   return memo().insert(call.words(), std::move(entry));
 }
 
+// Throws as PyTorch does when a call reads and writes two tensors that share a part of their memory:
+// which elements it reads before and which after the write would be undefined.
+void check_no_partial_overlap(const TensorImpl& written, const TensorImpl& read) {
+  if (&written == &read || written.alias() != read.alias()) return;
+  if (written.numel() == 0 || read.numel() == 0) return;
+  if (!written.is_non_overlapping_and_dense() || !read.is_non_overlapping_and_dense()) return;
+  const auto range = [](const TensorImpl& tensor) {
+    const auto width = static_cast<std::int64_t>(tensor.itemsize());
+    const std::int64_t first = tensor.storage_offset() * width;
+    return std::pair(first, first + tensor.numel() * width);
+  };
+  const auto [begin, end] = range(written);
+  const auto [read_begin, read_end] = range(read);
+  const bool is_full =
+      begin == read_begin && end == read_end && written.strides() == read.strides();
+  TORCH_CHECK(is_full || end <= read_begin || read_end <= begin,
+              "unsupported operation: some elements of the input tensor and the written-to tensor "
+              "refer to a single memory location. Please clone() the tensor before performing the "
+              "operation.");
+}
+
 struct Recorded {
   c10::SmallVector<graph::AliasRef, 4> results;  // empty for undefined results and written ones
 };
@@ -143,6 +164,9 @@ void RecordingKernel::operator()(const c10::OperatorHandle&, c10::DispatchKeySet
   if (!op.written.empty()) {
     written = written_tensors(op.written, arguments);
     num_fresh -= written.size();
+    if (written.size() == 1) {
+      for (const TensorImpl* read : call.operands()) check_no_partial_overlap(*written[0], *read);
+    }
   } else if (!op.effects.empty() && num_fresh > op.num_fresh_returns) {
     // Only a lowering that gives results beyond the schema's has effects in this call.
     written = written_tensors(op.effects, arguments);
