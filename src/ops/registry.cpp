@@ -200,6 +200,7 @@ const Registry& registry() {
     register_softmax(*m);
     register_loss(*m);
     register_class_loss(*m);
+    register_ctc_loss(*m);
     register_distance(*m);
     register_embedding(*m);
     register_random(*m);

@@ -74,6 +74,7 @@ struct Context {
   hlo::Builder& builder;
   std::string_view platform;            // "cpu", "cuda", ...
   std::span<const Shape> outputs = {};  // the recorded types; empty while types are inferred
+  bool has_host_kernels = false;        // programs may call PyTorch's CPU kernels
 };
 
 // How one parameter of a lowering takes its argument; checked against the schema.
@@ -365,6 +366,7 @@ void register_activation(Registry& m);
 void register_softmax(Registry& m);
 void register_loss(Registry& m);
 void register_class_loss(Registry& m);
+void register_ctc_loss(Registry& m);
 void register_distance(Registry& m);
 void register_embedding(Registry& m);
 void register_random(Registry& m);
