@@ -145,11 +145,18 @@ Dims correlated_sizes(const Value& input, const Value& weight, const Geometry& g
   return sizes;
 }
 
+ConvolutionForm form_of(const Context& context, DType dtype, const Dims& input, const Dims& weight,
+                        const Dims& output, const Geometry& g) {
+  if (context.has_host_kernels && dtype == DType::kFloat32) return ConvolutionForm::kCall;
+  return best_form(context.platform, input, weight, output, g);
+}
+
 // [N, I, space] with weight [O, I / groups, space] to [N, O, space].
 Value correlate(const Context& context, Value input, Value weight, const Geometry& g) {
   const Dims sizes = correlated_sizes(input, weight, g);
   const Dims output = concatenated(input.dim(0), weight.dim(0), sizes);
-  const auto form = best_form(context.platform, input.dims(), weight.dims(), output, g);
+  const auto form = form_of(context, input.dtype(), input.dims(), weight.dims(), output, g);
+  if (form == ConvolutionForm::kCall) return called_correlate(input, weight, sizes, g);
   if (form != ConvolutionForm::kConvolution) {
     return patches_correlate(input, weight, sizes, g, form);
   }
@@ -185,7 +192,8 @@ Value regrouped(Value weight, std::int64_t groups) {
 Value correlate_adjoint_input(const Context& context, Value output, Value weight, const Dims& sizes,
                               const Geometry& g) {
   const Dims input = concatenated(output.dim(0), weight.dim(1) * g.groups, sizes);
-  const auto form = best_form(context.platform, input, weight.dims(), output.dims(), g);
+  const auto form = form_of(context, output.dtype(), input, weight.dims(), output.dims(), g);
+  if (form == ConvolutionForm::kCall) return called_adjoint_input(output, weight, sizes, g);
   if (form == ConvolutionForm::kPatches) {
     return patches_adjoint_input(output, weight, sizes, g);
   }
@@ -211,7 +219,8 @@ Value correlate_adjoint_input(const Context& context, Value output, Value weight
 Value correlate_adjoint_weight(const Context& context, Value input, Value output,
                                const Dims& kernel, const Geometry& g) {
   const Dims weight = concatenated(output.dim(1), input.dim(1) / g.groups, kernel);
-  const auto form = best_form(context.platform, input.dims(), weight, output.dims(), g);
+  const auto form = form_of(context, input.dtype(), input.dims(), weight, output.dims(), g);
+  if (form == ConvolutionForm::kCall) return called_adjoint_weight(input, output, kernel, g);
   if (form != ConvolutionForm::kConvolution) {
     return patches_adjoint_weight(input, output, kernel, g, form);
   }

@@ -123,7 +123,7 @@ class Module {
       outputs.push_back(type == nullptr ? Shape{} : type->shape);
     }
     const Lowering& lowering = lowering_of(entry, options_.platform);
-    Context context{builder_, options_.platform, outputs};
+    Context context{builder_, options_.platform, outputs, options_.has_host_kernels};
     return emit(lowering, entry, context, {operands, slots, step.node->slots(), entry.slots});
   }
 

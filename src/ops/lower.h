@@ -28,6 +28,8 @@ struct LowerOptions {
   std::span<const Donation> donations = {};
   // One per promotable slot of the trace; true: the number is data. Empty: all are constants.
   std::vector<bool> promoted = {};
+  // See Context.
+  bool has_host_kernels = false;
 };
 
 // A module whose function `main` takes, in order: one parameter per leaf of the trace; if there are

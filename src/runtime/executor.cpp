@@ -9,6 +9,7 @@
 #include "ops/lower.h"
 #include "runtime/client.h"
 #include "runtime/compile_cache.h"
+#include "runtime/host_kernels.h"
 #include "runtime/launch.h"
 #include "runtime/plan.h"
 #include "runtime/platform_options.h"
@@ -46,7 +47,7 @@ CompiledProgramPtr compile(const graph::Trace& trace, std::span<const ops::Donat
   static base::Metric& aliases = base::metric("InputOutputAliasCount", base::MetricKind::kNumber);
   uncached.add();
   const base::TimedSection timed(time);
-  ops::Program program = ops::lower(trace, {platform(), donations, std::move(promoted)});
+  ops::Program program = ops::lower(trace, {platform(), donations, std::move(promoted), has_host_kernels()});
   CompiledProgram compiled;
   compiled.executable = compile_text(program.text);
   compiled.promoted_floats = std::move(program.promoted_floats);
@@ -185,11 +186,11 @@ std::vector<ArrayPtr> compute(Device& device, std::span<const graph::Value> valu
 void wait(Device& device) { device.launches().wait_idle(); }
 
 std::string pending_program(Device& device, std::span<const graph::Value> values) {
-  return ops::lower(trace_of(device, values), {platform()}).text;
+  return ops::lower(trace_of(device, values), {.platform = platform(), .has_host_kernels = has_host_kernels()}).text;
 }
 
 std::string pending_program(Device& device) {
-  return ops::lower(trace_of_live(device), {platform()}).text;
+  return ops::lower(trace_of_live(device), {.platform = platform(), .has_host_kernels = has_host_kernels()}).text;
 }
 
 ComputationStats computation_stats() {

@@ -1,0 +1,84 @@
+// PyTorch's own convolutions as host kernels: the three linear maps that a convolution and its
+// gradients are made of, on the program's memory. src/ops/convolution_call.cpp emits the calls.
+#include <ATen/Parallel.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/convolution.h>
+#include <ATen/ops/convolution_backward.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+
+#include "aten/tensor.h"
+#include "runtime/host_kernels.h"
+
+namespace torch_xla::aten {
+namespace {
+
+using runtime::HostCall;
+
+at::Tensor tensor_over(const pjrt::CustomCallArray& array) {
+  return at::from_blob(array.data, at::IntArrayRef(array.dims.data(), array.dims.size()),
+                       at::TensorOptions().dtype(to_scalar_type(array.dtype)));
+}
+
+at::IntArrayRef list(const HostCall& call, const char* name) {
+  const std::span<const std::int64_t> values = call.integers(name);
+  return {values.data(), values.size()};
+}
+
+// The kernels run below autograd, on threads that have no state of torch's.
+struct Below {
+  at::AutoDispatchBelowADInplaceOrView guard;
+};
+
+// [input, weight] to output, or with a bias as a third operand.
+void correlate(const HostCall& call) {
+  const Below below;
+  const at::Tensor input = tensor_over(call.input(0));
+  const at::Tensor weight = tensor_over(call.input(1));
+  const std::optional<at::Tensor> bias =
+      call.num_inputs() > 2 ? std::optional(tensor_over(call.input(2))) : std::nullopt;
+  const std::int64_t rank = input.dim() - 2;
+  tensor_over(call.output(0))
+      .copy_(at::convolution(input, weight, bias, list(call, "stride"), list(call, "padding"),
+                             list(call, "dilation"), /*transposed=*/false,
+                             std::vector<std::int64_t>(static_cast<std::size_t>(rank), 0),
+                             call.integer("groups")));
+}
+
+at::Tensor gradient(const HostCall& call, const at::Tensor& grad, const at::Tensor& input,
+                    const at::Tensor& weight, std::array<bool, 3> mask) {
+  const auto rank = static_cast<std::size_t>(input.dim() - 2);
+  const auto grads = at::convolution_backward(
+      grad, input, weight, at::OptionalIntArrayRef(), list(call, "stride"), list(call, "padding"),
+      list(call, "dilation"), /*transposed=*/false, std::vector<std::int64_t>(rank, 0),
+      call.integer("groups"), mask);
+  return mask[0] ? std::get<0>(grads) : std::get<1>(grads);
+}
+
+// [output, weight] to input: the adjoint of `correlate` in its input, whose values it does not need.
+void adjoint_input(const HostCall& call) {
+  const Below below;
+  const at::Tensor grad = tensor_over(call.input(0));
+  const at::Tensor weight = tensor_over(call.input(1));
+  const at::Tensor result = tensor_over(call.output(0));
+  result.copy_(gradient(call, grad, result, weight, {true, false, false}));
+}
+
+// [input, output] to weight: the adjoint in the weight.
+void adjoint_weight(const HostCall& call) {
+  const Below below;
+  const at::Tensor input = tensor_over(call.input(0));
+  const at::Tensor grad = tensor_over(call.input(1));
+  const at::Tensor result = tensor_over(call.output(0));
+  result.copy_(gradient(call, grad, input, result, {false, true, false}));
+}
+
+const bool registered = [] {
+  runtime::add_host_kernel("torch_xla.correlate", correlate);
+  runtime::add_host_kernel("torch_xla.correlate_adjoint_input", adjoint_input);
+  runtime::add_host_kernel("torch_xla.correlate_adjoint_weight", adjoint_weight);
+  return true;
+}();
+
+}  // namespace
+}  // namespace torch_xla::aten

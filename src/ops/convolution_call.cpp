@@ -1,0 +1,46 @@
+// The maps of convolutions as calls of PyTorch's own CPU kernels, on the program's memory. See
+// runtime/host_kernels.h and src/aten/convolution_kernels.cpp.
+#include "ops/convolution.h"
+
+namespace torch_xla::ops {
+namespace {
+
+Value call(const char* name, const hlo::Values& operands, const Dims& result,
+           const ConvolutionGeometry& g) {
+  hlo::CustomCall custom_call;
+  custom_call.call_target_name = name;
+  custom_call.results = {{operands[0].dtype(), result}};
+  custom_call.backend_config = {{"stride", g.stride},
+                                {"padding", g.padding},
+                                {"dilation", g.dilation},
+                                {"groups", g.groups}};
+  return hlo::custom_call(operands, custom_call)[0];
+}
+
+Dims joined(std::int64_t first, std::int64_t second, const Dims& rest) {
+  Dims out = {first, second};
+  out.insert(out.end(), rest.begin(), rest.end());
+  return out;
+}
+
+}  // namespace
+
+Value called_correlate(Value input, Value weight, const Dims& output,
+                       const ConvolutionGeometry& g) {
+  return call("torch_xla.correlate", {input, weight}, joined(input.dim(0), weight.dim(0), output),
+              g);
+}
+
+Value called_adjoint_input(Value output, Value weight, const Dims& input,
+                           const ConvolutionGeometry& g) {
+  return call("torch_xla.correlate_adjoint_input", {output, weight},
+              joined(output.dim(0), weight.dim(1) * g.groups, input), g);
+}
+
+Value called_adjoint_weight(Value input, Value output, const Dims& kernel,
+                            const ConvolutionGeometry& g) {
+  return call("torch_xla.correlate_adjoint_weight", {input, output},
+              joined(output.dim(1), input.dim(1) / g.groups, kernel), g);
+}
+
+}  // namespace torch_xla::ops
