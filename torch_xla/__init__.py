@@ -6,7 +6,12 @@
 # The check must come before the extension is loaded: a mismatch shows as an undefined symbol there.
 import torch_xla._compatibility  # isort: skip
 import torch_xla._XLAC as _XLAC  # isort: skip
-from torch_xla import _integration
+
+# Programs reach these modules as attributes of the package, without importing them.
+import torch_xla.core.xla_model
+import torch_xla.debug.metrics  # noqa: F401
+from torch_xla import _integration, runtime
+from torch_xla._settings import settings
 from torch_xla.torch_xla import (
     device,
     device_count,
@@ -25,6 +30,8 @@ __all__ = [
     "devices",
     "manual_seed",
     "real_devices",
+    "runtime",
+    "settings",
     "step",
     "sync",
 ]

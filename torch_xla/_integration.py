@@ -1,15 +1,52 @@
-"""What torch is told about the device when the package is imported, each with its reason."""
+"""What torch is told when the package is imported. docs/what_import_changes.md lists it all, with
+reasons: keep the two in step. Nothing here makes a client."""
 
 from __future__ import annotations
 
 import atexit
+import functools
+import importlib
 
-from torch_xla import _plugins, _XLAC
+import torch
+
+from torch_xla import _XLAC, _device_module, _module_moves, _plugins, _serialization
+
+
+def _seed_along() -> None:
+    """`torch.manual_seed` and `torch.seed` seed the xla devices too. Both call this function of
+    torch for devices that it does not know."""
+    original = torch.random._seed_custom_device
+
+    @functools.wraps(original)
+    def _seed_custom_device(seed: int) -> None:
+        original(seed)
+        _device_module.manual_seed_all(seed)
+
+    torch.random._seed_custom_device = _seed_custom_device
+
+
+def _announce_foreach() -> None:
+    """Optimizers and gradient clipping use the `_foreach_` operators by default: one recorded node
+    per list in the place of one per parameter."""
+    original = torch.utils._foreach_utils._get_foreach_kernels_supported_devices
+
+    @functools.wraps(original)
+    def with_xla() -> list[str]:
+        return [*original(), "xla"]
+
+    # By name: `torch.optim` hides some of its modules. Each has its own reference to the function.
+    for module in ("torch.utils._foreach_utils", "torch.optim.optimizer", "torch.optim.swa_utils"):
+        setattr(importlib.import_module(module), original.__name__, with_xla)
 
 
 def install() -> None:
-    """Connect the library to Python and torch. Makes no client."""
+    """Connect the library to Python and torch."""
     _XLAC._set_plugin_resolver(_plugins.resolve)
     # Programs under way are waited for, and the plugin's memory is given back, before the
     # interpreter takes down what they may call.
     atexit.register(_XLAC._shutdown)
+    torch._register_device_module("xla", _device_module)
+    _seed_along()
+    _announce_foreach()
+    _module_moves.install()
+    _serialization.install()

@@ -1,79 +1,115 @@
 """Finds the PJRT plugin to use: by path, by device name, or by what is installed.
 
-C++ knows only paths; entry points, `PJRT_DEVICE` and `PJRT_LIBRARY_PATH` are resolved here.
+C++ knows only paths; entry points and device names are resolved here. Nothing is kept: after an
+error the user may install a plugin or change a setting, and try again.
 """
 
 from __future__ import annotations
 
-import importlib
-import importlib.metadata
-import os
+import glob
+import importlib.util
+import logging
 import pathlib
+from typing import TYPE_CHECKING, Any
 
-_GROUPS = ("torch_xla.plugins", "xla_plugins", "jax_plugins")
+from torch_xla._settings import settings
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+CreateOptions = dict[str, Any]
+
+_log = logging.getLogger("torch_xla")
+
+# The first is ours: its entry points name an object with `library_path()`. Those of the others name
+# packages that carry a library.
+_OUR_GROUP = "torch_xla.plugins"
+_GROUPS = (_OUR_GROUP, "xla_plugins", "jax_plugins")
 
 # Which installed plugins serve a device name, as parts of entry-point names.
 _DEVICE_PLUGINS = {
     "CPU": ("xla_cpu_pjrt",),
-    "CUDA": ("xla_cuda", "cuda"),
-    "GPU": ("xla_cuda", "cuda", "rocm"),
+    "CUDA": ("cuda",),
+    "GPU": ("cuda", "rocm"),
     "ROCM": ("rocm",),
-    "TPU": ("tpu", "libtpu"),
+    "TPU": ("tpu",),
+    "NEURON": ("neuron", "libneuronxla"),
 }
-_PREFERENCE = ("TPU", "CUDA", "ROCM", "CPU")
+
+# What is tried when the user names no device, and the files that show that there is such hardware:
+# a plugin may be installed where there is none.
+_PREFERENCE = {
+    "TPU": ("/dev/accel*", "/dev/vfio/[0-9]*"),
+    "NEURON": ("/dev/neuron*",),
+    "CUDA": ("/dev/nvidiactl", "/dev/dxg"),
+    "ROCM": ("/dev/kfd",),
+    "CPU": ("/",),
+}
 
 
 class PluginNotFoundError(RuntimeError):
     """No installed plugin serves the requested device."""
 
 
-def _entry_points() -> list[importlib.metadata.EntryPoint]:
-    found = importlib.metadata.entry_points()
-    return [point for group in _GROUPS for point in found.select(group=group)]
+def _entry_points() -> list[EntryPoint]:
+    from importlib.metadata import entry_points  # slow to import, and seldom needed
+
+    return [point for group in _GROUPS for point in entry_points(group=group)]
 
 
 def _library_in(package: str) -> str:
     """The shared library that a plugin package carries."""
     spec = importlib.util.find_spec(package)
-    if spec is None or not spec.submodule_search_locations:
-        raise PluginNotFoundError(f"the plugin package {package} is registered but not installed")
-    for folder in spec.submodule_search_locations:
+    for folder in (spec.submodule_search_locations or []) if spec is not None else []:
         for pattern in ("*pjrt*.so", "*plugin*.so", "libtpu.so", "*.so"):
             for library in sorted(pathlib.Path(folder).glob(pattern)):
                 return str(library)
-    raise PluginNotFoundError(f"the plugin package {package} has no shared library")
+    raise PluginNotFoundError(f"the installed plugin package {package} carries no shared library")
 
 
-def _installed(device: str) -> str | None:
+def _from_entry_point(point: EntryPoint) -> tuple[str, CreateOptions]:
+    if point.group != _OUR_GROUP:
+        return _library_in(point.value.split(":")[0]), {}
+    plugin = point.load()
+    if isinstance(plugin, type):
+        plugin = plugin()
+    options = getattr(plugin, "client_create_options", dict)
+    return str(plugin.library_path()), dict(options())
+
+
+def _installed(device: str) -> tuple[str, CreateOptions] | None:
     wanted = _DEVICE_PLUGINS.get(device, (device.lower(),))
     for point in _entry_points():
         if any(name in point.name.lower() for name in wanted):
-            return _library_in(point.value.split(":")[0])
+            return _from_entry_point(point)
     return None
 
 
-def _create_options(device: str) -> dict[str, str | bool | int | float | list[int]]:
-    if device == "CPU":
-        return {"cpu_device_count": int(os.environ.get("CPU_NUM_DEVICES", "1"))}
-    return {}
+def _is_present(device: str) -> bool:
+    return any(glob.glob(pattern) for pattern in _PREFERENCE[device])
 
 
-def resolve() -> tuple[str, str, dict[str, str | bool | int | float | list[int]]]:
-    """The device type, the plugin's path and the client's options.
+def resolve() -> tuple[str, str, CreateOptions]:
+    """The device type, the plugin's path and the client's options. Loads no plugin.
 
     Raises:
-        PluginNotFoundError: no installed plugin serves `PJRT_DEVICE`.
+        PluginNotFoundError: no installed plugin serves `PJRT_DEVICE`, or there is none at all.
     """
-    device = os.environ.get("PJRT_DEVICE", "").upper()
-    path = os.environ.get("PJRT_LIBRARY_PATH", "")
+    wanted = str(settings.pjrt_device).upper()
+    path = str(settings.pjrt_library_path)
     if path:
-        return device or "CUSTOM", path, _create_options(device)
-    for candidate in (device,) if device else _PREFERENCE:
-        library = _installed(candidate)
-        if library is not None:
-            return candidate, library, _create_options(candidate)
-    installed = sorted({point.name for point in _entry_points()})
+        if not pathlib.Path(path).is_file():
+            raise PluginNotFoundError(f"PJRT_LIBRARY_PATH={path}: there is no such file")
+        return wanted or "CUSTOM", path, {}
+    for device in [wanted] if wanted else filter(_is_present, _PREFERENCE):
+        found = _installed(device)
+        if found is not None:
+            if not wanted:
+                _log.info("PJRT_DEVICE is not set; using %s", device)
+            return device, *found
+    names = ", ".join(sorted({point.name for point in _entry_points()}))
     raise PluginNotFoundError(
-        f"no PJRT plugin for PJRT_DEVICE={device or '(unset)'} is installed; installed plugins: "
-        f"{', '.join(installed) or 'none'}. For the CPU: pip install xla-cpu-pjrt"
+        f"no PJRT plugin for PJRT_DEVICE={wanted or '(unset)'} is installed; installed plugins: "
+        f"{names or 'none'}. For the CPU: pip install xla-cpu-pjrt. PJRT_LIBRARY_PATH=/path/to/"
+        "plugin.so takes one from anywhere"
     )

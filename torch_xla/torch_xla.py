@@ -8,22 +8,23 @@ from collections.abc import Iterator
 
 import torch
 
-from torch_xla import _XLAC
+from torch_xla import _XLAC, _devices, _step_closures
+from torch_xla._devices import DeviceLike
 
 
 def device(index: int | None = None) -> torch.device:
     """The current xla device, or the one with that index.
 
-    Raises RuntimeError if there is no such device.
+    Raises:
+        RuntimeError: there is no such device, or no plugin for it.
     """
-    if index is None:
-        return torch.device("xla", _XLAC._current_device())
-    _XLAC._device_name(index)
-    return torch.device("xla", index)
+    chosen = _devices.index_of(index)
+    _XLAC._device_name(chosen)
+    return torch.device("xla", chosen)
 
 
 def device_count() -> int:
-    """How many xla devices this process has. Creates the client."""
+    """How many xla devices this process has."""
     return _XLAC._device_count()
 
 
@@ -38,25 +39,31 @@ def real_devices() -> list[str]:
 
 
 def _user_line() -> str:
-    """Where the first frame outside of this package is, for error messages."""
+    """Where the first frame outside of this package and torch is, for error messages."""
     frame = sys._getframe(1)
-    while frame is not None and frame.f_globals.get("__name__", "").startswith("torch_xla"):
+    while frame is not None and frame.f_back is not None:
+        module = frame.f_globals.get("__name__", "").partition(".")[0]
+        if module not in ("torch_xla", "torch", "contextlib"):
+            break
         frame = frame.f_back
-    return f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame is not None else ""
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
 def sync(wait: bool = False, reset_scope: bool = True) -> None:
-    """Launch everything that was recorded on the current device.
+    """Launch everything that was recorded on the current device, then run the step closures.
 
     Args:
         wait: return when the values are there; by default the work goes on in the background.
         reset_scope: accepted for compatibility; scopes of names end by themselves here.
 
-    Raises RuntimeError if the recorded program cannot be compiled, and with `wait` if it failed.
+    Raises:
+        RuntimeError: the recorded program can't be compiled, or with `wait`, it failed.
     """
     del reset_scope
+    index = _XLAC._current_device()
     _XLAC._xla_increment_counter("MarkStep", 1)
-    _XLAC._sync(_XLAC._current_device(), wait, _user_line())
+    _XLAC._sync(index, wait, _user_line())
+    _step_closures.run(index)
 
 
 @contextlib.contextmanager
@@ -69,8 +76,6 @@ def step() -> Iterator[None]:
         sync()
 
 
-def manual_seed(seed: int, device: torch.device | str | None = None) -> None:
-    """Seed the random generator of a device (the current one by default)."""
-    target = torch.device(device) if device is not None else torch.device("xla")
-    index = target.index if target.index is not None else _XLAC._current_device()
-    _XLAC._default_generator(index).manual_seed(seed)
+def manual_seed(seed: int, device: DeviceLike = None) -> None:
+    """Seed the random generator of a device, the current one by default. Makes no client."""
+    _devices.generator_of(device).manual_seed(int(seed))

@@ -3,20 +3,21 @@
 #include <pybind11/functional.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
+#include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include "aten/copy.h"
 #include "aten/device.h"
+#include "aten/errors.h"
 #include "aten/generator.h"
 #include "aten/registration.h"
 #include "aten/tensor.h"
 #include "base/metrics.h"
 #include "base/settings.h"
-#include "pjrt/error.h"
-#include "pjrt/live_objects.h"
 #include "runtime/array.h"
 #include "runtime/client.h"
+#include "runtime/device_info.h"
 #include "runtime/executor.h"
 
 namespace py = pybind11;
@@ -36,37 +37,69 @@ void release_lock_while_waiting() {
   });
 }
 
+// Errors are what they are when an operator throws them: torch.OutOfMemoryError, IndexError, ...
+void translate_errors() {
+  py::register_local_exception_translator([](std::exception_ptr thrown) {
+    try {
+      if (thrown) std::rethrow_exception(thrown);
+    } catch (const base::Error& error) {
+      try {
+        aten::throw_as_torch(error);
+      } catch (...) {
+        torch::translate_exception_to_python(std::current_exception());
+      }
+    } catch (const c10::Error&) {
+      torch::translate_exception_to_python(thrown);
+    }
+  });
+}
+
+runtime::PluginSpec resolve_plugin(const py::function& resolver) {
+  const py::gil_scoped_acquire lock;
+  try {
+    const auto spec = resolver().cast<py::tuple>();
+    return {spec[0].cast<std::string>(), spec[1].cast<std::string>(),
+            spec[2].cast<decltype(runtime::PluginSpec::create_options)>()};
+  } catch (const py::error_already_set& error) {
+    // The text alone: a Python exception must not travel through threads without the lock.
+    base::fail(base::ErrorKind::kRuntime, py::str(error.value()).cast<std::string>());
+  }
+}
+
 void bind_runtime(py::module_& m) {
   m.def("_set_plugin_resolver", [](py::function resolver) {
     // Kept for the life of the process: the client may be made during interpreter exit.
     auto* const kept = new py::function(std::move(resolver));
-    runtime::set_plugin_resolver([kept] {
-      const py::gil_scoped_acquire lock;
-      const auto spec = (*kept)().cast<py::tuple>();
-      return runtime::PluginSpec{spec[0].cast<std::string>(), spec[1].cast<std::string>(),
-                                 spec[2].cast<pjrt::NamedValues>()};
-    });
+    runtime::set_plugin_resolver([kept] { return resolve_plugin(*kept); });
   });
   const auto release = py::call_guard<py::gil_scoped_release>();
   m.def("_xla_runtime_is_initialized", &runtime::is_initialized);
   m.def("_device_count", &runtime::device_count, release);
+  m.def("_device_count_upper_bound", &runtime::device_count_upper_bound);
   m.def("_device_type", [] { return runtime::client().device_type(); }, release);
   m.def("_platform", [] { return runtime::platform(); }, release);
   m.def("_device_name", [](int i) { return runtime::device(i).name(); }, release);
-  m.def("_sync", [](int i, bool wait, const std::string& where) {
-    runtime::sync(runtime::device(i), wait, where);
-  }, release);
+  m.def("_device_kind", &runtime::device_kind, release);
+  m.def("_device_attributes", &runtime::device_attributes, release);
+  m.def("_memory_stats", &runtime::memory_stats, release);
+  m.def(
+      "_sync",
+      [](int i, bool wait, const std::string& where) {
+        runtime::sync(runtime::device(i), wait, where);
+      },
+      release);
   m.def("_wait", [](int i) { runtime::wait(runtime::device(i)); }, release);
   m.def("_shutdown", &runtime::shutdown, release);
-  m.def("_pending_program", [](int i) { return runtime::pending_program(runtime::device(i)); },
-        release);
+  m.def(
+      "_pending_program", [](int i) { return runtime::pending_program(runtime::device(i)); },
+      release);
   m.def("_computation_stats", [] {
     const runtime::ComputationStats stats = runtime::computation_stats();
     return py::make_tuple(stats.compiled, stats.executed);
   });
   m.def("_clear_compilation_cache", &runtime::clear_compilation_cache, release);
   m.def("_compilation_cache_size", &runtime::compilation_cache_size);
-  m.def("_live_plugin_objects", [] { return pjrt::live_objects().total(); });
+  m.def("_live_plugin_objects", &runtime::live_plugin_objects);
 }
 
 void bind_tensors(py::module_& m) {
@@ -81,16 +114,16 @@ void bind_tensors(py::module_& m) {
     const py::gil_scoped_release release;
     return aten::to_cpu(tensors);
   });
-  m.def("_shares_memory", [](const at::Tensor& a, const at::Tensor& b) {
-    return aten::as_xla(a) != nullptr && aten::as_xla(b) != nullptr &&
-           aten::as_xla(a)->alias() == aten::as_xla(b)->alias();
+  // Equal for tensors that share memory, as long as one of them lives. 0 for others than ours.
+  m.def("_alias_id", [](const at::Tensor& t) {
+    const aten::TensorImpl* const impl = aten::as_xla(t);
+    return impl == nullptr ? 0 : reinterpret_cast<std::uintptr_t>(impl->alias().get());
   });
   m.def("_is_view", [](const at::Tensor& t) {
     return aten::as_xla(t) != nullptr && static_cast<bool>(aten::as_xla(t)->view());
   });
-  m.def("_default_generator", [](int i) {
-    return aten::default_generator(static_cast<c10::DeviceIndex>(i));
-  });
+  m.def("_default_generator",
+        [](int i) { return aten::default_generator(static_cast<c10::DeviceIndex>(i)); });
   m.def("_registration_problems", &aten::registration_problems);
   m.def("_lowered_operators", &aten::lowered_operators);
 }
@@ -113,17 +146,42 @@ void bind_metrics(py::module_& m) {
   m.def("_metrics_report", &base::metrics_report);
   m.def("_short_metrics_report", &base::short_metrics_report);
   m.def("_metrics_report_json", &base::metrics_report_json);
-  m.def("_xla_increment_counter", [](const std::string& name, std::int64_t n) {
-    base::counter(name).add(n);
+  m.def("_xla_increment_counter",
+        [](const std::string& name, std::int64_t n) { base::counter(name).add(n); });
+}
+
+base::SettingBase& setting(const std::string& name) {
+  base::SettingBase* const found = base::settings().find(name);
+  if (found == nullptr) throw py::attribute_error("there is no setting '" + name + "'");
+  return *found;
+}
+
+void bind_settings(py::module_& m) {
+  m.def("_setting_names", [] {
+    std::vector<std::string> names;
+    for (const base::SettingBase* s : base::settings().all()) names.emplace_back(s->info().name);
+    return names;
   });
+  m.def("_get_setting", [](const std::string& name) -> py::object {
+    const base::SettingBase& found = setting(name);
+    const std::string text = found.text();
+    if (found.info().type_name == "bool") return py::bool_(text == "1");
+    if (found.info().type_name == "int") return py::int_(std::stoll(text));
+    return py::str(text);
+  });
+  m.def("_set_setting",
+        [](const std::string& name, const std::string& text) { setting(name).set_text(text); });
+  m.def("_reload_settings", [] { base::settings().reload(); });
 }
 
 }  // namespace
 
 PYBIND11_MODULE(_XLAC, m) {
   m.attr("__version__") = TORCH_XLA_VERSION;
+  translate_errors();
   release_lock_while_waiting();
   bind_runtime(m);
   bind_tensors(m);
   bind_metrics(m);
+  bind_settings(m);
 }

@@ -1,0 +1,114 @@
+"""Moves of modules to and from xla devices that keep each parameter the object it was.
+
+`Module.to` changes a parameter by `parameter.data = moved`, which PyTorch allows only between
+devices whose tensors are of one kind. For xla it would make new parameters instead: tied weights
+would come apart, without a word, and an optimizer built before the move would go on with the old
+ones. Here the parameter takes over the moved tensor's content, as
+`torch.__future__.set_swap_module_params_on_conversion` does for all moves.
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Callable
+
+import torch
+from torch.nn import Module, Parameter
+from torch.nn.parameter import is_lazy
+
+from torch_xla import _XLAC
+
+_Convert = Callable[[torch.Tensor], torch.Tensor]
+_Apply = Callable[[Module, _Convert, bool], Module]
+
+
+class _Move:
+    """What is passed down the tree of modules in the place of the conversion `fn`."""
+
+    def __init__(self, fn: _Convert) -> None:
+        self._fn = fn
+        # Parameters that could not be changed in place: PyTorch makes new ones of these. Kept, so
+        # that their ids stay theirs.
+        self.replaced: dict[int, Parameter] = {}
+
+    def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
+        moved = self._fn(tensor)
+        if not isinstance(tensor, Parameter) or is_lazy(tensor):
+            return moved
+        # Tensors of other kinds that are on an xla device, such as FakeTensors, are not ours.
+        if _XLAC._is_xla_tensor(moved) == _XLAC._is_xla_tensor(tensor):
+            return moved
+        if _take_over(tensor, moved, self._fn):
+            return tensor
+        self.replaced[id(tensor)] = tensor
+        return moved
+
+
+def _take_over(parameter: Parameter, moved: torch.Tensor, fn: _Convert) -> bool:
+    """Make `parameter` hold `moved`, and move its gradient. False if other owners forbid it."""
+    replacement = Parameter(moved, parameter.requires_grad)
+    gradient = parameter.grad
+    own_class, own_attributes = parameter.__class__, parameter.__dict__
+    # One reference less, and the new tensor could not have the old gradient.
+    parameter.grad = None
+    try:
+        torch.utils.swap_tensors(parameter, replacement)
+    except RuntimeError:
+        parameter.grad = gradient
+        return False
+    # The tensors change places, but not what the user hung on to the parameter.
+    parameter.__class__, parameter.__dict__ = own_class, own_attributes
+    for hooks in ("_backward_hooks", "_post_accumulate_grad_hooks"):
+        if getattr(parameter, hooks, None):
+            setattr(parameter, hooks, getattr(parameter, hooks))
+    if gradient is not None:
+        with torch.no_grad():
+            parameter.grad = fn(gradient).requires_grad_(gradient.requires_grad)
+    return True
+
+
+def _tie_again(
+    module: Module, before: dict[str, Parameter], replaced: dict[int, Parameter]
+) -> None:
+    """Give tied parameters that had to be replaced one replacement, the first."""
+    replacements: dict[int, Parameter | None] = {}
+    for name, old in before.items():
+        if id(old) in replaced:
+            path, _, key = name.rpartition(".")
+            parameters = module.get_submodule(path)._parameters
+            parameters[key] = replacements.setdefault(id(old), parameters[key])
+    warnings.warn(
+        f"{len(replaced)} parameters are in use elsewhere (by a graph that was not run backward "
+        "or by C++), so that moving the module made new ones; build optimizers after the move, not "
+        "before",
+        stacklevel=4,
+    )
+
+
+def install() -> None:
+    """Wrap `Module._apply`, which all of a module's moves and conversions go through."""
+    original: _Apply = Module._apply
+
+    @functools.wraps(original)
+    def _apply(self: Module, fn: _Convert, recurse: bool = True) -> Module:
+        is_inner = isinstance(fn, _Move)
+        if is_inner or _is_left_to_torch():
+            return original(self, fn, recurse)
+        move = _Move(fn)
+        before = dict(self.named_parameters(recurse=recurse, remove_duplicate=False))
+        result = original(self, move, recurse)
+        if move.replaced:
+            _tie_again(self, before, move.replaced)
+        return result
+
+    Module._apply = _apply  # type: ignore[method-assign]
+
+
+def _is_left_to_torch() -> bool:
+    """The user chose another way of changing parameters."""
+    future = torch.__future__
+    return (
+        future.get_swap_module_params_on_conversion()
+        or future.get_overwrite_module_params_on_conversion()
+    )

@@ -1,0 +1,118 @@
+"""`torch.load` onto xla devices: `map_location="xla"`, and files whose tensors were there.
+
+An xla tensor is saved as a CPU tensor and the name of its device, by PyTorch itself. Loading makes
+storages first and tensors out of them, but an xla device has no storages. So a storage that is to
+be loaded there stays on the CPU as a `_StorageToUpload`, and the tensors that are made out of it
+upload their values; those that share a storage in the file share memory on the device.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from torch_xla import _XLAC, _devices
+
+_Part = tuple[torch.dtype, int, tuple[int, ...], tuple[int, ...]]
+
+
+class _StorageToUpload(torch.UntypedStorage):
+    """A CPU storage that says it is on an xla device, where the tensors made out of it will be."""
+
+    _target: torch.device
+    _whole: dict[torch.dtype, torch.Tensor]
+    _parts: dict[_Part, torch.Tensor]
+
+    @property
+    def device(self) -> torch.device:  # type: ignore[override]
+        return self._target
+
+    @classmethod
+    def of(cls, storage: torch.UntypedStorage, target: torch.device) -> _StorageToUpload:
+        # The object itself becomes one, since PyTorch keeps one Python object per storage.
+        storage.__class__ = cls
+        assert isinstance(storage, cls)
+        storage._target = target
+        storage._whole = {}
+        storage._parts = {}
+        return storage
+
+    def part(
+        self, dtype: torch.dtype, offset: int, size: Sequence[int], stride: Sequence[int]
+    ) -> torch.Tensor:
+        """A tensor on the device with these values, which shares memory with the other parts."""
+        key = (dtype, offset, tuple(size), tuple(stride))
+        if key not in self._parts:
+            self._parts[key] = self._upload_part(*key)
+        return self._parts[key]
+
+    def _upload_part(
+        self, dtype: torch.dtype, offset: int, size: tuple[int, ...], stride: tuple[int, ...]
+    ) -> torch.Tensor:
+        count = self.nbytes() // dtype.itemsize
+        flat = torch.empty(0, dtype=dtype).set_(self, 0, (count,), (1,))
+        part = flat.as_strided(size, stride, offset)
+        if dtype not in self._whole:
+            if part.numel() == count and part.is_contiguous():
+                self._whole[dtype] = part.to(self._target)
+                return self._whole[dtype]
+            if part.numel() == count and torch.ops.aten.is_non_overlapping_and_dense(part):
+                return part.to(self._target)
+            self._whole[dtype] = flat.to(self._target)
+        return self._whole[dtype].as_strided(size, stride, offset)
+
+
+def _tag(storage: Any) -> str | None:
+    return str(storage.device) if storage.device.type == "xla" else None
+
+
+def _restore(storage: Any, location: str) -> torch.UntypedStorage | None:
+    if location != "xla" and not location.startswith("xla:"):
+        return None
+    index = _devices.index_of(location)
+    _XLAC._device_name(index)  # raises if there is no such device
+    return _StorageToUpload.of(storage, torch.device("xla", index))
+
+
+def _set_from_storage(
+    tensor: torch.Tensor,
+    source: torch.UntypedStorage,
+    storage_offset: int,
+    size: Sequence[int],
+    stride: Sequence[int] = (),
+) -> torch.Tensor:
+    if not isinstance(source, _StorageToUpload):
+        raise NotImplementedError(
+            "set_: an xla tensor has no storage, so it can't take one over; use set_(tensor)"
+        )
+    part = source.part(tensor.dtype, storage_offset, size, stride)
+    return tensor.set_(part)  # type: ignore[call-overload, no-any-return]
+
+
+def _rebuild_detached() -> None:
+    """PyTorch rebuilds a saved or copied tensor of a device without storage by `data.to(device)`,
+    which is no leaf if `data` requires gradients; then it fails to set `requires_grad`."""
+    original: Callable[..., torch.Tensor] = torch._utils._rebuild_device_tensor_from_cpu_tensor
+
+    @functools.wraps(original)
+    def rebuild(
+        data: torch.Tensor, dtype: torch.dtype, device: str, requires_grad: bool
+    ) -> torch.Tensor:
+        return original(data.detach(), dtype, device, requires_grad)
+
+    torch._utils._rebuild_device_tensor_from_cpu_tensor = rebuild
+
+
+# Kept: a registration ends with its library.
+_library = torch.library.Library("aten", "IMPL")
+
+
+def install() -> None:
+    """Register with `torch.load`, and the operator by which it makes tensors out of storages; mend
+    what rebuilds tensors."""
+    torch.serialization.register_package(27, _tag, _restore)
+    _rebuild_detached()
+    _library.impl("set_.source_Storage_storage_offset", _set_from_storage, "XLA")

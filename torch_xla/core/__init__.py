@@ -1,0 +1,1 @@
+"""The modules that programs import as `torch_xla.core.<name>`."""

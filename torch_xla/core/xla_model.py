@@ -1,0 +1,350 @@
+"""The functions that programs import as `xm`: devices, barriers, optimizer steps, saving.
+
+Many have a newer name at the top of the package; both stay. This process is one replica: what
+concerns several is the identity here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import IO, Any
+
+import torch
+
+from torch_xla import _XLAC, _devices, _memory, _nested, _step_closures, runtime
+from torch_xla import torch_xla as _top
+from torch_xla._devices import DeviceLike
+
+# A state of a random generator as one integer: the seed, and above it how many draws were made.
+_SEED_BITS = 64
+
+
+def xla_device(n: int | None = None, devkind: str | None = None) -> torch.device:
+    """The device `xla:n`, or the current one. `torch_xla.device` is the newer name.
+
+    Raises:
+        RuntimeError: there is no such device, or it is not of the kind `devkind` ("CPU", "CUDA").
+    """
+    device = _top.device(n)
+    if devkind is not None and devkind.upper() != runtime.device_type().upper():
+        raise RuntimeError(
+            f"expected a device of kind {devkind}, but the xla devices are of kind "
+            f"{runtime.device_type()}; set PJRT_DEVICE={devkind} before the first use"
+        )
+    return device
+
+
+def get_xla_supported_devices(
+    devkind: str | int | None = None, max_devices: int | None = None
+) -> list[str]:
+    """The devices of this process as strings: ["xla:0", ...].
+
+    Args:
+        devkind: return those of this hardware kind only; a number here is `max_devices`, which is
+            the one parameter of newer versions.
+        max_devices: return that many at most.
+    """
+    if isinstance(devkind, int):
+        devkind, max_devices = None, devkind
+    if devkind is not None and devkind.upper() != runtime.device_type().upper():
+        return []
+    return [str(device) for device in _top.devices()][:max_devices]
+
+
+def parse_xla_device(device: str | torch.device) -> tuple[str, int] | None:
+    """The kind and number in "xla:0" or "CPU:0"; None if it is neither."""
+    kind, separator, number = str(device).partition(":")
+    return (kind, int(number)) if separator and number.isdigit() else None
+
+
+def xla_real_devices(devices: Sequence[DeviceLike] | None = None) -> list[str]:
+    """The hardware names ("CPU:0") of `devices`, or of all."""
+    if devices is None:
+        return _top.real_devices()
+    return [_XLAC._device_name(_devices.index_of(device)) for device in devices]
+
+
+def xla_device_hw(device: DeviceLike) -> str:
+    """The kind of hardware behind a device: "CPU", "CUDA", "TPU"; also for "cpu" itself."""
+    if isinstance(device, (str, torch.device)) and torch.device(device).type != "xla":
+        return torch.device(device).type.upper()
+    return _XLAC._device_name(_devices.index_of(device)).split(":")[0]
+
+
+def xla_device_kind(device: DeviceLike = None) -> str:
+    """What the hardware calls itself: "cpu", "NVIDIA H100"."""
+    return _XLAC._device_kind(_devices.index_of(device))
+
+
+def mark_step(wait: bool = False, reset_scope: bool = True) -> None:
+    """Launch everything that was recorded. `torch_xla.sync` is the newer name."""
+    _top.sync(wait, reset_scope)
+
+
+def wait_device_ops(devices: Iterable[DeviceLike] = ()) -> None:
+    """Block until the work that was launched on `devices` (all by default) has ended."""
+    if not _XLAC._xla_runtime_is_initialized():
+        return
+    indices = [_devices.index_of(device) for device in devices]
+    for index in indices or range(_XLAC._device_count()):
+        _XLAC._wait(index)
+    _step_closures.join()
+
+
+def is_xla_tensor(tensor: torch.Tensor) -> bool:
+    """Whether the tensor is on an xla device."""
+    return tensor.device.type == "xla"
+
+
+def unlazy(tensors: Sequence[torch.Tensor]) -> None:
+    """Compute the values of `tensors`, and return when they are there."""
+    _XLAC._materialize(list(tensors))
+    wait_device_ops({tensor.device for tensor in tensors})
+
+
+def check_view_sharing(obj: Any) -> None:
+    """Check that no xla tensor inside of `obj` is a view of another one's memory.
+
+    Each of them is saved and moved by itself, so what they share would be lost. Tied tensors, which
+    are the same memory as a whole, are fine.
+
+    Raises:
+        RuntimeError: two are; the text says which.
+    """
+    owners: dict[int, tuple[int, str, bool]] = {}
+    found = _nested.walk(obj, _is_ours)
+    for number, (path, tensor) in enumerate(found, start=1):
+        is_view = _XLAC._is_view(tensor)
+        first, first_path, first_is_view = owners.setdefault(
+            _XLAC._alias_id(tensor), (number, path, is_view)
+        )
+        if first != number and (is_view or first_is_view):
+            raise RuntimeError(
+                f"Tensor ID {number} is sharing a view with tensor ID {first} ('{path}' and "
+                f"'{first_path}'); clone one of them, or move both to the CPU first"
+            )
+
+
+def xrt_world_size(defval: int = 1) -> int:
+    """How many replicas take part; now `torch_xla.runtime.world_size`."""
+    del defval
+    return runtime.world_size()
+
+
+def get_ordinal(defval: int = 0) -> int:
+    """The number of this replica among all; now `torch_xla.runtime.global_ordinal`."""
+    del defval
+    return runtime.global_ordinal()
+
+
+def get_local_ordinal(defval: int = 0) -> int:
+    """The number of this replica on its host; now `torch_xla.runtime.local_ordinal`."""
+    del defval
+    return runtime.local_ordinal()
+
+
+def is_master_ordinal(local: bool = True) -> bool:
+    """Whether this replica is the first of its host, or with `local=False` the first of all."""
+    return (runtime.local_ordinal() if local else runtime.global_ordinal()) == 0
+
+
+def master_print(
+    *args: Any, fd: IO[str] | None = None, local: bool = False, flush: bool = False
+) -> None:
+    """Print on the first replica only."""
+    if is_master_ordinal(local=local):
+        print(*args, file=fd if fd is not None else sys.stdout, flush=flush)
+
+
+def reduce_gradients(
+    optimizer: torch.optim.Optimizer,
+    groups: list[list[int]] | None = None,
+    pin_layout: bool = True,
+) -> None:
+    """Average the gradients over the replicas. There is one, so they are that already."""
+    del optimizer, groups, pin_layout
+
+
+def optimizer_step(
+    optimizer: torch.optim.Optimizer,
+    barrier: bool = False,
+    optimizer_args: dict[str, Any] | None = None,
+    groups: list[list[int]] | None = None,
+    pin_layout: bool = True,
+) -> Any:
+    """Average the gradients over the replicas, then step.
+
+    Args:
+        optimizer: the optimizer to step.
+        barrier: launch what was recorded, as `torch_xla.sync` does.
+        optimizer_args: arguments for `optimizer.step`.
+        groups: the replicas that average with each other; all by default.
+        pin_layout: accepted for compatibility.
+
+    Returns:
+        What `optimizer.step` returned.
+    """
+    reduce_gradients(optimizer, groups, pin_layout)
+    result = optimizer.step(**(optimizer_args or {}))
+    if barrier:
+        mark_step()
+    return result
+
+
+def _fetch_gradients(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
+    return [
+        parameter.grad
+        for group in optimizer.param_groups
+        for parameter in group["params"]
+        if parameter.grad is not None
+    ]
+
+
+def add_step_closure(
+    closure: Callable[..., Any], args: Sequence[Any] = (), run_async: bool = False
+) -> None:
+    """Call `closure(*args)` after the next barrier, when reading tensors costs no extra program.
+
+    Args:
+        closure: what to call.
+        args: its arguments; tensors among them are computed by the barrier.
+        run_async: call it in a thread of its own, so that the next step is recorded meanwhile. If
+            it fails, the next barrier raises.
+    """
+    _step_closures.add(_XLAC._current_device(), lambda: closure(*args), run_async)
+
+
+def _run_step_closures() -> None:
+    _step_closures.run(_XLAC._current_device())
+
+
+def set_rng_state(seed: int, device: DeviceLike = None) -> None:
+    """Set the random state of a device: a seed, or what `get_rng_state` returned."""
+    generator = _devices.generator_of(device)
+    generator.manual_seed(seed & ((1 << _SEED_BITS) - 1))
+    generator.set_offset(seed >> _SEED_BITS if seed > 0 else 0)
+
+
+def get_rng_state(device: DeviceLike = None) -> int:
+    """The random state of a device as an integer. Runs nothing."""
+    generator = _devices.generator_of(device)
+    return generator.initial_seed() | generator.get_offset() << _SEED_BITS
+
+
+@contextlib.contextmanager
+def fork_rng(device: DeviceLike = None, enabled: bool = True) -> Iterator[None]:
+    """Restore the random state of a device at the end."""
+    if not enabled:
+        yield
+        return
+    state = get_rng_state(device)
+    try:
+        yield
+    finally:
+        set_rng_state(state, device)
+
+
+def get_memory_info(device: DeviceLike = None) -> dict[str, int]:
+    """The device's memory in bytes: `bytes_used`, `bytes_limit` and `peak_bytes_used`."""
+    return _memory.info(device)
+
+
+def _is_ours(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and _XLAC._is_xla_tensor(value)
+
+
+def _to_cpu(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+    """The tensors on the CPU, read in one go; those that are tied stay tied."""
+    unique: dict[tuple[int, bool], torch.Tensor] = {}
+    keys = []
+    for number, tensor in enumerate(tensors):
+        is_view = _XLAC._is_view(tensor)
+        keys.append((number if is_view else _XLAC._alias_id(tensor), is_view))
+        unique.setdefault(keys[-1], tensor)
+    moved = dict(zip(unique, _XLAC._to_cpu(list(unique.values())), strict=True))
+    result = []
+    for key, tensor in zip(keys, tensors, strict=True):
+        copy = moved[key].detach().requires_grad_(tensor.requires_grad)
+        is_parameter = isinstance(tensor, torch.nn.Parameter)
+        result.append(torch.nn.Parameter(copy, tensor.requires_grad) if is_parameter else copy)
+    return result
+
+
+def _maybe_convert_to_cpu(data: Any, convert: bool = True) -> Any:
+    return _nested.replace(data, _is_ours, _to_cpu) if convert else data
+
+
+def save(
+    data: Any, file_or_path: Any, master_only: bool = True, global_master: bool = False
+) -> None:
+    """`torch.save` with all tensors moved to the CPU, so that the file loads anywhere.
+
+    Args:
+        data: what to save; tensors are found inside of containers and objects.
+        file_or_path: as for `torch.save`.
+        master_only: write on the first replica only; all have to call it.
+        global_master: the first of all replicas; by default the first of each host.
+    """
+    if not master_only or is_master_ordinal(local=not global_master):
+        torch.save(_maybe_convert_to_cpu(data), file_or_path)
+    rendezvous("torch_xla.core.xla_model.save")
+
+
+def rendezvous(tag: str, payload: bytes = b"", replicas: Sequence[int] = ()) -> list[bytes]:
+    """Wait until all replicas are here; returns the payloads of all."""
+    del tag, replicas
+    return [payload]
+
+
+def send_cpu_data_to_device(
+    datas: Any, device: DeviceLike, input_sharding: None = None
+) -> list[Any]:
+    """The items of `datas` with every CPU tensor inside of them moved to the device."""
+    del input_sharding
+    target = torch.device("xla", _devices.index_of(device))
+
+    def is_on_cpu(value: Any) -> bool:
+        return isinstance(value, torch.Tensor) and value.device.type == "cpu"
+
+    def move(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+        return [tensor.to(target) for tensor in tensors]
+
+    moved = _nested.replace(datas, is_on_cpu, move)
+    return moved if isinstance(moved, list) else list(moved)
+
+
+class RateTracker:
+    """How many items per second: `add` them as they are done.
+
+    Args:
+        smooth_factor: how much of `rate` comes from the past; 0.4 by default.
+    """
+
+    def __init__(self, smooth_factor: float | None = None) -> None:
+        self._smooth_factor = 0.4 if smooth_factor is None else smooth_factor
+        self._start = self._last = time.monotonic()
+        self._count = 0.0
+        self._count_at_last = 0.0
+        self._rate: float | None = None
+
+    def add(self, count: float) -> None:
+        self._count += count
+
+    def rate(self) -> float:
+        """Items per second since the last call, smoothed over the calls before."""
+        now = time.monotonic()
+        seconds, count = now - self._last, self._count - self._count_at_last
+        if seconds > 0 and count > 0:
+            current = count / seconds
+            past = current if self._rate is None else self._rate
+            self._rate = past * self._smooth_factor + current * (1 - self._smooth_factor)
+            self._last, self._count_at_last = now, self._count
+        return self._rate or 0.0
+
+    def global_rate(self) -> float:
+        """Items per second since the beginning."""
+        seconds = time.monotonic() - self._start
+        return self._count / seconds if seconds > 0 else 0.0

@@ -1,0 +1,155 @@
+"""The functions that programs import as `xr`: which plugin, how many devices, processes, replicas.
+
+This process is one replica of a job of one, with all devices of its plugin.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import torch
+
+from torch_xla import _XLAC, _devices, _plugins
+from torch_xla._devices import DeviceLike
+from torch_xla._settings import settings
+
+
+def set_device_type(pjrt_device: str) -> None:
+    """Choose the kind of device ("CPU", "CUDA", "TPU"), here and in processes started from here.
+
+    Raises:
+        RuntimeError: a device of another kind is in use already.
+    """
+    if _XLAC._xla_runtime_is_initialized() and _XLAC._device_type() != pjrt_device.upper():
+        raise RuntimeError(
+            f"set_device_type({pjrt_device!r}): the {_XLAC._device_type()} device is in use "
+            "already; choose before the first use of an xla device"
+        )
+    os.environ["PJRT_DEVICE"] = pjrt_device
+    settings.pjrt_device = pjrt_device
+
+
+def device_type() -> str:
+    """The kind of device: "CPU", "CUDA", "TPU" or the name of a plugin. Loads no plugin.
+
+    Raises:
+        RuntimeError: no installed plugin serves the device that was asked for.
+    """
+    if _XLAC._xla_runtime_is_initialized():
+        return _XLAC._device_type()
+    return _plugins.resolve()[0]
+
+
+def using_pjrt() -> bool:
+    """True: the runtime before PJRT is long gone."""
+    return True
+
+
+def xla_device(n: int | None = None, devkind: str | None = None) -> torch.device:
+    """An older place of `xm.xla_device`."""
+    from torch_xla.core import xla_model
+
+    return xla_model.xla_device(n, devkind)
+
+
+def world_size() -> int:
+    """How many replicas take part in the job."""
+    return 1
+
+
+def global_ordinal() -> int:
+    """The number of this replica among all."""
+    return 0
+
+
+def local_ordinal() -> int:
+    """The number of this replica on its host."""
+    return 0
+
+
+def process_index() -> int:
+    """The number of this process among all of the job."""
+    return 0
+
+
+def process_count() -> int:
+    """How many processes the job has."""
+    return 1
+
+
+def local_process_count() -> int:
+    """How many processes of the job are on this host."""
+    return 1
+
+
+def host_index() -> int:
+    """The number of this host among all of the job."""
+    return 0
+
+
+def global_device_count() -> int:
+    """How many devices all processes have together."""
+    return _XLAC._device_count()
+
+
+def local_device_count() -> int:
+    """How many devices the processes on this host have together."""
+    return _XLAC._device_count()
+
+
+def addressable_device_count() -> int:
+    """How many devices this process has."""
+    return _XLAC._device_count()
+
+
+def global_runtime_device_count() -> int:
+    """As `global_device_count`; a virtual device counts as those it stands for."""
+    return _XLAC._device_count()
+
+
+def addressable_runtime_device_count() -> int:
+    """As `addressable_device_count`; a virtual device counts as those it stands for."""
+    return _XLAC._device_count()
+
+
+def runtime_device_attributes(device: DeviceLike) -> dict[str, Any]:
+    """What the plugin says of a device: coordinates, cores; its hardware name is `name`."""
+    # Hardware names ("CPU:0") are taken too.
+    if isinstance(device, str) and not device.startswith("xla"):
+        names = [_XLAC._device_name(i) for i in range(_XLAC._device_count())]
+        if device not in names:
+            raise ValueError(f"no device {device!r}, there are {', '.join(names)}")
+        device = names.index(device)
+    index = _devices.index_of(device)
+    return {**_XLAC._device_attributes(index), "name": _XLAC._device_name(index)}
+
+
+def global_runtime_device_attributes() -> list[dict[str, Any]]:
+    """The same for all devices."""
+    return [runtime_device_attributes(i) for i in range(_XLAC._device_count())]
+
+
+def is_spmd() -> bool:
+    """Whether one virtual device stands for all: not in this process."""
+    return False
+
+
+def is_bf16_supported() -> bool:
+    """True: XLA compiles bfloat16 for every device, if need be by way of float32."""
+    return True
+
+
+def get_master_ip() -> str:
+    """The address of the first process's host."""
+    return os.environ.get("MASTER_ADDR", "localhost")
+
+
+def get_num_cached_compilation_graph() -> int:
+    """How many executables are kept in memory."""
+    return _XLAC._compilation_cache_size()
+
+
+def clear_computation_cache() -> None:
+    """Drop the executables: programs are compiled anew when they are next met."""
+    _XLAC._clear_compilation_cache()

@@ -1,0 +1,1 @@
+"""Small things that programs import as `torch_xla.utils.<name>`."""
