@@ -146,19 +146,28 @@ std::tuple<Value, Value, Value> batch_norm_backward(Value grad_out, const BatchN
   const Value mean = convert(train ? *save_mean : *a.running_mean, x.dtype());
   const Value invstd = train ? convert(*save_invstd, x.dtype())
                              : reciprocal_deviation(convert(*a.running_var, x.dtype()), eps);
-  const Value rstd = per_channel(invstd);
-  const Value y = hlo::multiply(hlo::subtract(x, per_channel(mean)), rstd);
+  const Value y = hlo::multiply(hlo::subtract(x, per_channel(mean)), per_channel(invstd));
+  const Value sum = reduce_sum(grad, dims);
+  const Value projection = reduce_sum(hlo::multiply(grad, y), dims);
   std::tuple<Value, Value, Value> out;
   if (mask[0]) {
-    const Value weighted = scaled(grad, a.weight, std::nullopt, {1});
-    const Value grad_input =
-        train ? normalized_gradient(weighted, y, rstd, dims) : hlo::multiply(weighted, rstd);
-    std::get<0>(out) = convert(grad_input, a.input.dtype());
+    Value rest = grad;
+    if (train) {
+      const auto size = static_cast<double>(reduced_size(x.dims(), dims));
+      const auto mean_of = [&](Value v) {
+        return per_channel(hlo::divide(v, hlo::full_like(v, size)));
+      };
+      rest = hlo::subtract(rest, mean_of(sum));
+      rest = hlo::subtract(rest, hlo::multiply(y, mean_of(projection)));
+    }
+    const Value factor =
+        a.weight.has_value() ? hlo::multiply(invstd, convert(*a.weight, x.dtype())) : invstd;
+    std::get<0>(out) = convert(hlo::multiply(rest, per_channel(factor)), a.input.dtype());
   }
   const DType dtype =
       a.weight.has_value() ? a.weight->dtype() : statistics_dtype(a.input, {save_mean});
-  if (mask[1]) std::get<1>(out) = convert(reduce_sum(hlo::multiply(grad, y), dims), dtype);
-  if (mask[2]) std::get<2>(out) = convert(reduce_sum(grad, dims), dtype);
+  if (mask[1]) std::get<1>(out) = convert(projection, dtype);
+  if (mask[2]) std::get<2>(out) = convert(sum, dtype);
   return out;
 }
 
