@@ -1,0 +1,180 @@
+"""dtypes, type promotion, 0-dim and wrapped numbers, and empty tensors are PyTorch's."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+
+DTYPES = [
+    torch.bool,
+    torch.uint8,
+    torch.int8,
+    torch.int16,
+    torch.int32,
+    torch.int64,
+    torch.float16,
+    torch.bfloat16,
+    torch.float32,
+    torch.float64,
+    torch.complex64,
+    torch.complex128,
+]
+
+
+def values(dtype, *shape):
+    count = torch.Size(shape).numel()
+    return (torch.arange(count) % 3 + 1).to(dtype).reshape(shape)
+
+
+def same(want, got):
+    assert (want.dtype, want.shape) == (got.dtype, got.shape)
+    torch.testing.assert_close(got.cpu(), want, equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_every_dtype_goes_there_and_back(dtype):
+    x = values(dtype, 3, 4)
+    same(x, x.to("xla"))
+    same(x.t(), x.t().to("xla"))
+    same(x[:0], x[:0].to("xla"))
+    same(values(dtype), values(dtype).to("xla"))
+
+
+def test_conversions_between_all_dtypes():
+    results = []
+    for a, b in itertools.product(DTYPES, DTYPES):
+        x = torch.tensor([0.0, 1.0, 2.7, 100.0]).to(a)
+        if a.is_complex and not b.is_complex:
+            continue  # warns on the CPU
+        results.append((a, b, x.to(b), x.to("xla").to(b)))
+    for a, b, want, got in results:
+        assert got.dtype == b
+        assert torch.equal(got.cpu(), want), f"{a} to {b}: {got.cpu()}, not {want}"
+
+
+def operands(device):
+    """Tensors, 0-dim tensors and numbers of every dtype."""
+    for dtype in DTYPES:
+        yield str(dtype), values(dtype, 2).to(device)
+        yield f"0-dim {dtype}", values(dtype).to(device)
+    yield from [("True", True), ("2", 2), ("2.5", 2.5), ("1j", 1j)]
+
+
+@pytest.mark.parametrize("op", [torch.add, torch.mul, torch.true_divide, torch.eq, torch.maximum])
+def test_promotion_of_every_pair(op):
+    pairs = []
+    for (name, a), (_, xa) in zip(operands("cpu"), operands("xla"), strict=True):
+        for (other, b), (_, xb) in zip(operands("cpu"), operands("xla"), strict=True):
+            if not isinstance(a, torch.Tensor):
+                continue
+            if op is torch.maximum and not isinstance(b, torch.Tensor):
+                continue
+            try:
+                want = op(a, b)
+            except (RuntimeError, NotImplementedError) as error:
+                with pytest.raises(type(error)):
+                    op(xa, xb)
+                continue
+            pairs.append((f"{name}, {other}", want, op(xa, xb)))
+    for name, want, got in pairs:
+        assert (want.dtype, want.shape) == (got.dtype, got.shape), name
+    for name, want, got in pairs:
+        torch.testing.assert_close(got.cpu(), want, equal_nan=True, msg=lambda m, n=name: f"{n}: {m}")
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_reductions_have_cpu_dtypes(dtype):
+    x = values(dtype, 3, 4)
+    y = x.to("xla")
+    same(x.sum(), y.sum())
+    same(x.sum(0), y.sum(0))
+    same(x.prod(1), y.prod(1))
+    same((x == 1).any(1), (y == 1).any(1))
+    if dtype.is_floating_point or dtype.is_complex:
+        same(x.mean(), y.mean())
+    if not dtype.is_complex:
+        same(x.amax(0), y.amax(0))
+        same(x.argmax(1), y.argmax(1))
+    same(x.cumsum(1), y.cumsum(1))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_empty_tensors(dtype):
+    x = values(dtype, 0, 3)
+    y = x.to("xla")
+    same(x.sum(), y.sum())
+    same(x.sum(0), y.sum(0))
+    same(x + 1, y + 1)
+    same(x.t().clone(), y.t().clone())
+    same(torch.cat([x, x]), torch.cat([y, y]))
+    same(torch.cat([x, values(dtype, 2, 3)]), torch.cat([y, values(dtype, 2, 3).to("xla")]))
+    same(x.reshape(3, 0), y.reshape(3, 0))
+    same(x[:, 1], y[:, 1])
+    if dtype != torch.bool:
+        same(x.t() @ x, y.t() @ y)
+    for operation in (torch.amax, torch.argmax):
+        if not dtype.is_complex:
+            with pytest.raises((IndexError, RuntimeError)):
+                operation(y, 0)
+
+
+def test_integer_arithmetic_wraps_and_divides_as_cpu():
+    for dtype in (torch.int8, torch.uint8, torch.int32, torch.int64):
+        x = torch.tensor([100, 7, -7, 3]).to(dtype)
+        y = x.to("xla")
+        same(x * 3, y * 3)
+        same(x // 2, y // 2)
+        same(x % 3, y % 3)
+        same(x / 2, y / 2)
+        same(torch.div(x, -2, rounding_mode="trunc"), torch.div(y, -2, rounding_mode="trunc"))
+        same(x**2, y**2)
+        same(x >> 1, y >> 1)
+        same(-x, -y)
+
+
+def test_floating_edge_values():
+    x = torch.tensor([0.0, -0.0, float("inf"), -float("inf"), float("nan"), 1e-40, 3e38])
+    y = x.to("xla")
+    same(x * 1, y * 1)
+    same(x.isnan(), y.isnan())
+    same(x.isinf(), y.isinf())
+    same(x.sign(), y.sign())
+    same(torch.maximum(x, x.flip(0)), torch.maximum(y, y.flip(0)))
+    same(x.nan_to_num(), y.nan_to_num())
+    same(x.clamp(-1, 1), y.clamp(-1, 1))
+    same(x.to(torch.float16), y.to(torch.float16))
+
+
+def test_numbers_keep_their_precision():
+    x = torch.ones(1, dtype=torch.float64)
+    same(x * (1 / 3), x.to("xla") * (1 / 3))
+    big = torch.zeros(1, dtype=torch.int64)
+    same(big + (2**62 + 1), big.to("xla") + (2**62 + 1))
+    same(torch.full((2,), 2**53 + 1), torch.full((2,), 2**53 + 1, device="xla"))
+    same(x + 1e300, x.to("xla") + 1e300)
+
+
+def test_default_dtype_is_respected():
+    previous = torch.get_default_dtype()
+    try:
+        torch.set_default_dtype(torch.float64)
+        x = torch.arange(3, device="xla")
+        assert (x / 2).dtype == torch.float64
+        assert (x * 0.5).dtype == torch.float64
+        assert torch.ones(2, device="xla").dtype == torch.float64
+        same(torch.arange(3) * 0.1, x * 0.1)
+    finally:
+        torch.set_default_dtype(previous)
+
+
+def test_result_type_and_can_cast_agree():
+    for a, b in itertools.product(DTYPES, DTYPES):
+        x, y = values(a, 2), values(b)
+        assert torch.result_type(x.to("xla"), y.to("xla")) == torch.result_type(x, y)
+
+
+def test_unsupported_dtypes_say_so():
+    with pytest.raises((RuntimeError, NotImplementedError), match="not supported on the xla device"):
+        torch.zeros(2, dtype=torch.complex32, device="xla")

@@ -1,0 +1,250 @@
+"""Views and writes through them do as PyTorch's on the CPU.
+
+The first test runs random programs (view_programs.py); VIEW_PROGRAMS sets how many. The others are
+the cases that have gone wrong, or that the device answers in its own way.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+import torch
+import view_programs
+from counts import counted
+
+import torch_xla
+
+PROGRAMS = int(os.environ.get("VIEW_PROGRAMS", "1000"))
+PER_TEST = 250
+
+
+@pytest.mark.parametrize("first", range(0, PROGRAMS, PER_TEST))
+def test_random_programs_agree_with_cpu(first):
+    failures = view_programs.search(first, min(PER_TEST, PROGRAMS - first))
+    assert not failures, "\n" + "\n".join(failures)
+
+
+def on_both(function):
+    """What the function gives on the CPU and on xla."""
+    return function("cpu"), function("xla")
+
+
+def check(function):
+    want, got = on_both(function)
+    for a, b in zip(want, got, strict=True):
+        assert (a.dtype, a.shape, a.stride()) == (b.dtype, b.shape, b.stride())
+        torch.testing.assert_close(b.cpu(), a, equal_nan=True)
+
+
+def test_write_through_view_reaches_base_and_other_views():
+    def program(device):
+        x = torch.zeros(4, 6, device=device)
+        a, b = x[1:3], x.t()
+        a[:, 2].fill_(5)
+        b[0] += 1
+        return x, a, b
+
+    check(program)
+
+
+def test_view_made_before_barrier_follows_writes_after_it():
+    x = torch.zeros(4, device="xla")
+    v = x[1:3]
+    torch_xla.sync()
+    x.fill_(3)
+    torch_xla.sync()
+    v.mul_(2)
+    assert x.tolist() == [3, 6, 6, 3]
+    assert v.tolist() == [6, 6]
+
+
+def test_reshape_copies_where_cpu_copies():
+    def program(device):
+        x = torch.arange(6.0, device=device).reshape(2, 3)
+        x.t().reshape(-1).add_(1)  # a copy
+        x.reshape(3, 2).add_(10)  # a view
+        x.t().ravel().add_(100)  # a copy
+        x.t().flatten().add_(100)  # a copy
+        x.t().contiguous().add_(100)  # a copy
+        x.contiguous().add_(1000)  # itself
+        return (x,)
+
+    check(program)
+
+
+def test_reshape_gives_gradients_as_cpu():
+    def program(device):
+        x = torch.arange(6.0).reshape(2, 3).to(device).requires_grad_()
+        y = x * 2
+        y.t().reshape(-1).mul_(3)
+        z = y.t().contiguous()
+        z[0] = 0
+        (y.sum() + (z * z).sum()).backward()
+        return (x.grad,)
+
+    check(program)
+
+
+def test_every_tensor_says_it_is_contiguous():
+    x = torch.zeros(2, 3, 4, device="xla")
+    assert x.transpose(0, 2).is_contiguous()
+    assert x.transpose(0, 2).stride() == (1, 4, 12)
+    assert x[:, ::2].is_contiguous()
+
+
+def test_view_accepts_any_shape_of_equal_size():
+    x = torch.arange(24.0).reshape(2, 3, 4)
+    y = x.to("xla")
+    v = y.transpose(1, 2).view(2, 12)
+    assert torch.equal(v.cpu(), x.transpose(1, 2).reshape(2, 12))
+    v[0, 1] = -1
+    assert y[0, 1, 0].item() == -1
+    with pytest.raises(RuntimeError, match="invalid for input of size"):
+        y.view(5, 5)
+
+
+def test_write_to_expanded_tensor_raises():
+    x = torch.zeros(3, 1, device="xla")
+    with pytest.raises(RuntimeError, match="more than one element of the written-to tensor"):
+        x.expand(3, 4).add_(1)
+    assert x.sum().item() == 0
+
+
+def test_write_that_overlaps_what_it_reads_raises():
+    for device in ("cpu", "xla"):
+        x = torch.arange(5.0, device=device)
+        with pytest.raises(RuntimeError, match="refer to a single memory location"):
+            x[1:].add_(x[:-1])
+        assert x.tolist() == [0, 1, 2, 3, 4]
+
+
+def test_part_of_an_expanded_view_can_be_written():
+    def program(device):
+        x = torch.arange(3.0, device=device)
+        x.expand(4, 3)[2] += 1
+        y = torch.arange(5.0, device=device)
+        y.unfold(0, 3, 1)[1] *= 2
+        z = torch.arange(5.0, device=device)
+        z.as_strided((3, 3), (1, 1))[0].neg_()
+        return x, y, z
+
+    check(program)
+
+
+def test_as_strided_reaches_beyond_the_view_it_is_called_on():
+    def program(device):
+        x = torch.arange(12.0, device=device)
+        v = x[6:8].as_strided((2, 3), (6, 2), 1)
+        v.fill_(-1)
+        return x, v
+
+    check(program)
+    with pytest.raises(RuntimeError, match="out of bounds for storage"):
+        torch.zeros(4, device="xla").as_strided((5,), (1,))
+
+
+def test_views_change_dtype():
+    def program(device):
+        x = torch.arange(4.0, device=device)
+        x.view(torch.int32)[1] = 0
+        z = torch.tensor([1 + 2j, 3 - 4j], device=device)
+        z.real.mul_(2)
+        z.imag[0] = 9
+        torch.view_as_real(z)[1, 0] = -7
+        w = torch.view_as_complex(torch.ones(3, 2, device=device))
+        return x, z, w, x.view(torch.uint8), z.conj().resolve_conj()
+
+    check(program)
+
+
+def test_in_place_views():
+    def program(device):
+        x = torch.arange(6.0, device=device).reshape(2, 3)
+        y = x.view(-1)
+        x.t_()
+        x.unsqueeze_(0)
+        x[0, 2, 1] = -1
+        x.squeeze_(0)
+        x.transpose_(0, 1)
+        return x, y
+
+    check(program)
+
+
+def test_split_and_unbind_share_memory():
+    def program(device):
+        x = torch.zeros(4, 3, device=device)
+        a, b = x.split(2)
+        a += 1
+        for i, row in enumerate(x.unbind(0)):
+            row.add_(i)
+        x.chunk(2, 1)[1].zero_()
+        return x, a, b
+
+    check(program)
+
+
+def test_gradient_through_writes_to_views():
+    def program(device):
+        w = torch.arange(12.0).reshape(3, 4).to(device).requires_grad_()
+        y = w * 1
+        y[0] *= 3
+        y[:, 1].mul_(w[:, 2])
+        y.t()[3] = w.sum()
+        y.diagonal().zero_()
+        (y * y).sum().backward()
+        return w.grad, y.detach()
+
+    check(program)
+
+
+def test_write_to_leaf_that_needs_gradients_raises():
+    x = torch.zeros(3, device="xla", requires_grad=True)
+    with pytest.raises(RuntimeError, match="a leaf Variable that requires grad"):
+        x.add_(1)
+    with pytest.raises(RuntimeError, match="a view of a leaf Variable"):
+        x[0] = 1
+    with torch.no_grad():
+        x[0] = 1
+    assert x.tolist() == [1, 0, 0]
+
+
+def test_saved_value_overwritten_raises_in_backward():
+    x = torch.ones(3, device="xla", requires_grad=True)
+    y = x.exp()
+    y.add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.sum().backward()
+
+
+def test_tensor_on_another_device_has_no_views_of_the_first():
+    x = torch.zeros(4, device="xla")
+    v = x[1:]
+    y = v.cpu()
+    y.fill_(1)
+    x.fill_(2)
+    assert y.tolist() == [1, 1, 1]
+    assert v.to("xla")._base is x
+    assert not torch_xla._XLAC._shares_memory(x, y.to("xla"))
+
+
+def test_storage_is_shared_and_shows_no_memory():
+    x = torch.zeros(4, 2, device="xla")
+    v = x.t()[1]
+    assert v.untyped_storage()._cdata == x.untyped_storage()._cdata
+    assert x.clone().untyped_storage()._cdata != x.untyped_storage()._cdata
+    assert x.untyped_storage().nbytes() == 32
+    with pytest.raises(NotImplementedError):
+        x.data_ptr()
+
+
+def test_chain_of_views_is_read_once_per_write():
+    x = torch.zeros(8, 8, device="xla")
+    v = x[1:7].t()[2:5]
+    v.add_(1)
+    with counted() as counts:
+        v.add_(1)
+        assert v.sum().item() == 36
+        assert v.sum().item() == 36
+    assert counts.executed <= 3

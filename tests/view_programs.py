@@ -1,0 +1,655 @@
+"""Random programs of views, in-place writes and gradients, run on the CPU and on xla alike.
+
+A program is a list of Python lines over named tensors. `ProgramMaker` grows one while running it on
+the CPU, so that every line fits the shapes at hand; `find_failures` runs many programs on xla with
+two barriers per batch and compares every tensor, gradient and error; `shrink` drops the lines that
+a failure does not need. `python tests/view_programs.py --first 0 --count 500` runs them by hand.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import random
+import time
+import warnings
+from dataclasses import dataclass, field
+
+import torch
+
+import torch_xla
+
+FLOATS = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
+INTEGERS = [torch.int64, torch.int32, torch.uint8]
+DTYPES = [*FLOATS, *INTEGERS, torch.bool, torch.complex64]
+
+
+@dataclass
+class Program:
+    seed: int
+    lines: list[str] = field(default_factory=list)
+    barrier: int = 0  # the line before which everything so far is computed
+
+    def text(self) -> str:
+        body = [f"# program {self.seed}", *self.lines]
+        body.insert(1 + min(self.barrier, len(self.lines)), "torch_xla.sync()")
+        return "\n".join(body)
+
+
+class Run:
+    """A program's tensors on one device, and how each of its lines ended."""
+
+    def __init__(self, program: Program, device: str) -> None:
+        self.program = program
+        self.errors: list[str] = []
+        self.scope: dict[str, object] = {"torch": torch, "make": self.make, "mask": self.mask}
+        self.scope["index"] = self.index
+        self.scope["backward"] = self.backward
+        self.device = device
+
+    def make(self, shape, dtype, seed, grad=False):
+        count = 1
+        for size in shape:
+            count *= size
+        values = (torch.arange(count) * (2 * seed + 3) + seed) % 7 - 3
+        if dtype == torch.bool:
+            values = values > 0
+        elif dtype == torch.uint8:
+            values = values.abs()
+        tensor = values.to(dtype).reshape(shape).to(self.device)
+        if dtype.is_complex:
+            tensor = tensor * (1 + 2j)
+        return tensor.detach().requires_grad_(grad)
+
+    def mask(self, shape, seed):
+        return self.make(shape, torch.bool, seed)
+
+    def index(self, values):
+        return torch.tensor(values, device=self.device)
+
+    def backward(self, weights=5):
+        total = None
+        for i, tensor in enumerate(self.tensors().values()):
+            if not tensor.requires_grad or ask(tensor, "is_leaf") is not False:
+                continue
+            if tensor.is_complex():
+                tensor = torch.view_as_real(tensor.resolve_conj())
+            part = (tensor.float() * (i % weights + 1)).sum()
+            total = part if total is None else total + part
+        if total is not None:
+            total.backward()
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        return {k: v for k, v in sorted(self.scope.items()) if isinstance(v, torch.Tensor)}
+
+    def line(self, text: str) -> str:
+        """Runs a line; the name of the error's type, or nothing."""
+        try:
+            exec(text, self.scope)
+            self.errors.append("")
+        except Exception as error:
+            self.errors.append(type(error).__name__)
+            self.scope["last_error"] = str(error)
+        return self.errors[-1]
+
+    def outcome(self) -> dict[str, torch.Tensor]:
+        out = self.tensors()
+        for name, tensor in list(out.items()):
+            if ask(tensor, "is_leaf") is True and tensor.grad is not None:
+                out[name + ".grad"] = tensor.grad
+        return out
+
+
+def offsets(tensor: torch.Tensor) -> list[int]:
+    """The place in memory of every element, in units of the element."""
+    ranges = [range(size) for size in tensor.shape]
+    return [
+        tensor.storage_offset() + sum(i * s for i, s in zip(place, tensor.stride(), strict=True))
+        for place in itertools.product(*ranges)
+    ]
+
+
+def overlaps_itself(tensor: torch.Tensor) -> bool:
+    places = offsets(tensor)
+    return len(places) != len(set(places))
+
+
+def shares_memory(a: torch.Tensor, b: torch.Tensor) -> bool:
+    return a.untyped_storage()._cdata == b.untyped_storage()._cdata
+
+
+def has_defined_writes(written: torch.Tensor, read: torch.Tensor) -> bool:
+    """False where CPU's result depends on the order in which it visits the elements."""
+    if not shares_memory(written, read):
+        return True
+    same = written.stride() == read.stride() and written.shape == read.shape
+    if same and written.storage_offset() == read.storage_offset() and written.dtype == read.dtype:
+        return True
+    return written.is_contiguous() and read.is_contiguous()
+
+
+class ProgramMaker:
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.program = Program(seed)
+        self.run = Run(self.program, "cpu")
+        self.has_grad = self.rng.random() < 0.5
+        self.count = 0
+
+    # Choices.
+
+    def chance(self, p: float) -> bool:
+        return self.rng.random() < p
+
+    def tensor(self) -> str:
+        return self.rng.choice(list(self.run.tensors()))
+
+    def value(self, name: str) -> torch.Tensor:
+        return self.run.scope[name]
+
+    def fresh(self) -> str:
+        self.count += 1
+        return f"v{self.count}"
+
+    def dtype(self) -> torch.dtype:
+        if self.has_grad or self.chance(0.5):
+            return torch.float32
+        return self.rng.choice(DTYPES)
+
+    def shape(self) -> tuple[int, ...]:
+        sizes = [1, 2, 3, 4, 5] if self.chance(0.95) else [0, 1, 2]
+        return tuple(self.rng.choice(sizes) for _ in range(self.rng.choice([0, 1, 2, 2, 2, 3, 3, 4])))
+
+    def dim(self, t: torch.Tensor, extra: int = 0) -> int:
+        rank = t.dim() + extra
+        return self.rng.randrange(-rank, rank) if rank else 0
+
+    def number(self, t: torch.Tensor) -> str:
+        if t.dtype == torch.bool:
+            return self.rng.choice(["True", "False"])
+        choices = ["0", "1", "2", "3"]
+        if t.dtype != torch.uint8:
+            choices += ["-1", "-2"]
+        if t.dtype.is_floating_point or self.chance(0.05):
+            choices += ["0.5", "1.5"]
+        return self.rng.choice(choices)
+
+    def factors(self, count: int) -> tuple[int, ...]:
+        shape = []
+        for size in (2, 3, 4, 5, 1):
+            if count and count % size == 0 and self.chance(0.6):
+                shape.append(size)
+                count //= size
+        shape.append(count)
+        self.rng.shuffle(shape)
+        if self.chance(0.3) and 0 not in shape:
+            shape[self.rng.randrange(len(shape))] = -1
+        return tuple(shape)
+
+    def subscript(self, t: torch.Tensor) -> str:
+        parts = []
+        for size in t.shape[: self.rng.randint(0, t.dim())]:
+            kind = self.rng.random()
+            if kind < 0.35 and size:
+                parts.append(str(self.rng.randrange(-size, size)))
+            elif kind < 0.8:
+                start = self.rng.choice(["", str(self.rng.randint(-size, size))])
+                stop = self.rng.choice(["", str(self.rng.randint(-size, size + 1))])
+                parts.append(f"{start}:{stop}" + self.rng.choice(["", "", ":2", ":3"]))
+            else:
+                parts.append(":")
+        if self.chance(0.15):
+            parts.insert(self.rng.randint(0, len(parts)), "None")
+        if self.chance(0.2):
+            parts.append("...")
+        return ", ".join(parts) or "..."
+
+    def like(self, shape, dtype: torch.dtype) -> str:
+        """An expression of the shape, or of one that broadcasts to it."""
+        shape = list(shape)
+        if self.chance(0.3):
+            shape = shape[self.rng.randint(0, len(shape)) :]
+        shape = [1 if self.chance(0.2) else size for size in shape]
+        if self.has_grad and dtype.is_floating_point:
+            for name, t in self.run.tensors().items():
+                if list(t.shape) == shape and self.chance(0.5):
+                    return name
+        return f"make({tuple(shape)}, {dtype}, {self.rng.randrange(20)})"
+
+    # Lines. Each gives a line's text, or nothing where the operation does not fit.
+
+    def new_tensor(self) -> str:
+        shape, dtype = self.shape(), self.dtype()
+        grad = self.has_grad and dtype.is_floating_point and self.chance(0.6)
+        text = f"make({shape}, {dtype}, {self.rng.randrange(20)}{', True' if grad else ''})"
+        if grad and self.chance(0.5):
+            return f"{self.fresh()} = {text}.mul({self.rng.randint(1, 3)})"
+        return f"{self.fresh()} = {text}"
+
+    def view(self) -> str:
+        name = self.tensor()
+        return f"{self.fresh()} = {name}{self.view_of(self.value(name))}"
+
+    def view_of(self, t: torch.Tensor) -> str:
+        kinds = [self.rearranged, self.cut, self.cut, self.reshaped, self.strided]
+        if t.is_complex() or self.chance(0.15):
+            kinds.append(self.reinterpreted)
+        return self.rng.choice(kinds)(t)
+
+    def rearranged(self, t: torch.Tensor) -> str:
+        rng = self.rng
+        permutation = tuple(rng.sample(range(t.dim()), t.dim()))
+        return rng.choice(
+            [
+                f".transpose({self.dim(t)}, {self.dim(t)})",
+                f".permute({permutation})",
+                f".movedim({self.dim(t)}, {self.dim(t)})",
+                f".swapaxes({self.dim(t)}, {self.dim(t)})",
+                ".t()",
+                ".mT",
+                f".unsqueeze({self.dim(t, 1)})",
+                ".squeeze()",
+                f".squeeze({self.dim(t)})",
+                f".squeeze(({self.dim(t)}, {self.dim(t)}))",
+            ]
+        )
+
+    def cut(self, t: torch.Tensor) -> str:
+        rng = self.rng
+        d = self.dim(t)
+        size = t.shape[d] if t.dim() else 1
+        start = rng.randint(0, size)
+        choices = [
+            f"[{self.subscript(t)}]",
+            f"[{self.subscript(t)}]",
+            f".narrow({d}, {start}, {rng.randint(0, size - start)})",
+            f".diagonal({rng.randint(-2, 2)}, {self.dim(t)}, {self.dim(t)})",
+            f".unfold({d}, {rng.randint(0, size + 1)}, {rng.randint(1, 3)})",
+            f".split({rng.randint(1, max(size, 1))}, {d})[-1]",
+            f".split([{start}, {size - start}], {d})[{rng.randint(0, 1)}]",
+            f".chunk({rng.randint(1, 3)}, {d})[0]",
+            f".tensor_split({rng.randint(1, 3)}, {d})[-1]",
+        ]
+        if size:
+            choices += [
+                f".select({d}, {rng.randrange(-size, size)})",
+                f".unbind({d})[{rng.randrange(size)}]",
+            ]
+        return rng.choice(choices)
+
+    def reshaped(self, t: torch.Tensor) -> str:
+        first = self.dim(t)
+        expanded = [self.rng.randint(1, 3) if size == 1 else -1 for size in t.shape]
+        if self.chance(0.5):
+            expanded.insert(0, self.rng.randint(1, 3))
+        return self.rng.choice(
+            [
+                f".view({self.factors(t.numel())})",
+                f".view({self.factors(t.numel())})",
+                f".reshape({self.factors(t.numel())})",
+                f".flatten({first})",
+                ".ravel()",
+                ".contiguous()",
+                ".view(-1)",
+                f".expand({tuple(expanded)})",
+            ]
+        )
+
+    def strided(self, t: torch.Tensor) -> str:
+        rng = self.rng
+        storage = t.untyped_storage().nbytes() // t.element_size()
+        sizes = [rng.randint(1, 3) for _ in range(rng.randint(0, 3))]
+        strides = [rng.randint(0, 4) for _ in sizes]
+        extent = sum((a - 1) * b for a, b in zip(sizes, strides, strict=True))
+        offset = rng.randint(0, max(storage - extent - 1, 0))
+        return f".as_strided({tuple(sizes)}, {tuple(strides)}, {offset})"
+
+    def reinterpreted(self, t: torch.Tensor) -> str:
+        if t.is_complex():
+            return self.rng.choice([".real", ".imag", ".conj()", ".mH"])
+        if t.dtype in (torch.float32, torch.int32):
+            return self.rng.choice([".view(torch.int32)", ".view(torch.uint8)", ".view(torch.int16)"])
+        return self.rng.choice([".detach()", ".real", ".view_as(" + self.tensor() + ")"])
+
+    def copy(self) -> str:
+        name = self.tensor()
+        t = self.value(name)
+        other = self.like(t.shape, self.rng.choice([t.dtype, self.dtype()]))
+        dim = self.dim(t)
+        text = self.rng.choice(
+            [
+                f"{name}.clone()",
+                f"{name}.clone(memory_format=torch.contiguous_format)",
+                f"{name}.detach()",
+                f"{name}.data",
+                f"{name} + {other}",
+                f"{name} * {self.number(t)}",
+                f"{name} * {name}",
+                f"torch.where(mask({tuple(t.shape)}, {self.rng.randrange(9)}), {name}, {other})",
+                f"{name}.to({self.dtype()})",
+                f"torch.cat([{name}, {name}], {dim})",
+                f"torch.stack([{name}, {name}], {dim})",
+                f"{name}.sum({dim})",
+                f"{name}.flip({dim})",
+                f"torch.zeros_like({name})",
+                f"{name}.repeat({(2,) * t.dim()})",
+                f"{name}[{self.advanced(t)}]",
+            ]
+        )
+        return f"{self.fresh()} = {text}"
+
+    def advanced(self, t: torch.Tensor) -> str:
+        """A subscript with index tensors or a mask."""
+        if not t.dim() or 0 in t.shape or self.chance(0.3):
+            return f"mask({tuple(t.shape[: self.rng.randint(0, t.dim())])}, {self.rng.randrange(9)})"
+        size = t.shape[0]
+        picks = self.rng.sample(range(-size, size), self.rng.randint(1, size))
+        picks = list({p % size: p for p in picks}.values())  # no element twice: the last one wins
+        if t.dim() > 1 and self.chance(0.4):
+            rest = self.rng.choice([":", str(self.rng.randrange(t.shape[1])), "None", "::2"])
+            return f"index({picks}), {rest}"
+        return f"index({picks})"
+
+    def write(self) -> str:
+        name = self.tensor()
+        t = self.value(name)
+        if overlaps_itself(t) and not any(
+            stride == 0 and size > 1 for size, stride in zip(t.shape, t.stride(), strict=True)
+        ):
+            return ""
+        kind = self.rng.random()
+        if kind < 0.4:
+            line = self.arithmetic(name, t)
+        elif kind < 0.75:
+            line = self.assignment(name, t)
+        else:
+            line = self.indexed(name, t)
+        if self.has_grad and self.chance(0.2):
+            line = f"with torch.no_grad(): {line}"
+        return line
+
+    def operand(self, t: torch.Tensor) -> str:
+        """What to write into `t`: another variable, one of its own views, or a new tensor."""
+        if self.chance(0.35):
+            for name in self.rng.sample(list(self.run.tensors()), len(self.run.tensors())):
+                other = self.value(name)
+                try:
+                    fits = torch.broadcast_shapes(other.shape, t.shape) == t.shape
+                except RuntimeError:
+                    continue
+                if not fits:
+                    continue
+                return name if has_defined_writes(t, other) else f"{name}.clone()"
+        return self.like(t.shape, self.rng.choice([t.dtype, t.dtype, self.dtype()]))
+
+    def arithmetic(self, name: str, t: torch.Tensor) -> str:
+        op = self.rng.choice(["add_", "sub_", "mul_"])
+        argument = self.number(t) if self.chance(0.5) else self.operand(t)
+        return self.rng.choice(
+            [
+                f"{name}.{op}({argument})",
+                f"{name}.{op}({argument})",
+                f"{name}.add_({self.operand(t)}, alpha=2)",
+                f"{name}.neg_()",
+                f"{name}.clamp_(-1, 2)",
+                f"{name}.zero_()",
+                f"{name}.fill_({self.number(t)})",
+                f"{name} += {argument}",
+                f"{name} *= {argument}",
+                f"{name}.masked_fill_(mask({tuple(t.shape)}, {self.rng.randrange(9)}), {self.number(t)})",
+                f"{name}.abs_()" if not t.is_complex() else f"{name}.conj_physical_()",
+                f"{name}.logical_not_()",
+                f"{name}.tril_()",
+                f"{name}.t_()",
+                f"{name}.unsqueeze_({self.dim(t, 1)})",
+                f"{name}.squeeze_()",
+                f"{name}.transpose_({self.dim(t)}, {self.dim(t)})",
+            ]
+        )
+
+    def assignment(self, name: str, t: torch.Tensor) -> str:
+        subscript = self.subscript(t)
+        try:
+            part = eval(f"t[{subscript}]", {"t": t})
+        except (IndexError, RuntimeError):
+            return ""
+        return self.rng.choice(
+            [
+                f"{name}[{subscript}] = {self.number(t)}",
+                f"{name}[{subscript}] = {self.operand(part)}",
+                f"{name}[{subscript}] += {self.number(t)}",
+                f"{name}[{subscript}].mul_({self.operand(part)})",
+                f"{name}.copy_({self.operand(t)})",
+                f"{name}{self.view_of(t)}.fill_({self.number(t)})" if self.safe(t) else "",
+                f"{name}{self.view_of(t)}.add_({self.number(t)})" if self.safe(t) else "",
+                f"torch.add({name}, {self.operand(t)}, out={name})" if not self.has_grad else "",
+                f"torch.mul({self.like(part.shape, t.dtype)}, 2, out={name}[{subscript}])"
+                if not self.has_grad
+                else "",
+                f"{name}.data = {self.like(t.shape, t.dtype)}",
+                f"{name}.data.add_({self.number(t)})",
+                f"{name}.set_({self.like(t.shape, t.dtype)})" if not self.has_grad else "",
+            ]
+        )
+
+    def safe(self, t: torch.Tensor) -> bool:
+        return not overlaps_itself(t)
+
+    def indexed(self, name: str, t: torch.Tensor) -> str:
+        if overlaps_itself(t):
+            return ""
+        subscript = self.advanced(t)
+        try:
+            part = eval(f"t[{subscript}]", {"t": t, **self.run.scope})
+        except (IndexError, RuntimeError):
+            return ""
+        dim = self.dim(t)
+        size = t.shape[dim] if t.dim() else 1
+        picks = self.rng.sample(range(size), self.rng.randint(0, size))
+        chosen = list(t.shape)
+        if t.dim():
+            chosen[dim] = len(picks)
+        update = f"make({tuple(part.shape)}, {t.dtype}, {self.rng.randrange(20)})"
+        source = f"make({tuple(chosen)}, {t.dtype}, {self.rng.randrange(20)})"
+        return self.rng.choice(
+            [
+                f"{name}[{subscript}] = {self.number(t)}",
+                f"{name}[{subscript}] = {update}",
+                f"{name}[{subscript}] = {self.operand(part)}",
+                f"{name}[{subscript}] += {self.number(t)}",
+                f"{name}.index_fill_({dim}, index({picks}).long(), {self.number(t)})",
+                f"{name}.index_copy_({dim}, index({picks}).long(), {source})",
+                f"{name}.index_add_({dim}, index({picks}).long(), {source})",
+            ]
+        )
+
+    # Programs.
+
+    def add_line(self) -> None:
+        kinds = [self.view] * 8 + [self.write] * 10 + [self.copy] * 3 + [self.new_tensor]
+        line = self.rng.choice(kinds)()
+        if not line or self.is_undefined(line):
+            return
+        error = self.run.line(line)
+        keeps = not error or (self.chance(0.3) and not self.may_differ())
+        if keeps:
+            self.program.lines.append(line)
+        else:
+            self.run.errors.pop()
+
+    def is_undefined(self, line: str) -> bool:
+        """Lines whose view of what they write may overlap itself."""
+        head, _, tail = line.partition(").")
+        return any(op in line for op in (".unfold(", ".as_strided(", ".expand(")) and (
+            ".fill_(" in line or ".add_(" in line or ".mul_(" in line
+        )
+
+    def may_differ(self) -> bool:
+        """True for the errors that this device does not have: views of any strides work on it."""
+        message = self.run.scope["last_error"]
+        return "view size is not compatible" in message or "self.stride(-1)" in message
+
+    def make(self, num_lines: int = 12) -> Program:
+        self.program.lines.append(self.new_tensor())
+        self.run.line(self.program.lines[-1])
+        for _ in range(4 * num_lines):
+            if len(self.program.lines) >= num_lines:
+                break
+            self.add_line()
+        self.program.barrier = self.rng.randint(1, len(self.program.lines))
+        if self.has_grad:
+            self.program.lines.append("backward()")
+        return self.program
+
+
+def ask(tensor: torch.Tensor, fact: str):
+    """An attribute, or the error's type: views that an in-place write made invalid raise."""
+    try:
+        return getattr(tensor, fact)
+    except RuntimeError as error:
+        return type(error).__name__
+
+
+def difference(name: str, want: torch.Tensor, got: torch.Tensor, values: torch.Tensor) -> str:
+    """How a tensor differs from the CPU's; `values` is `got` on the CPU."""
+    # A gradient's own version says only how torch's engine added its parts up.
+    facts = ["dtype", "shape", "requires_grad", "is_leaf"]
+    for fact in facts if name.endswith(".grad") else [*facts, "_version"]:
+        a, b = ask(want, fact), ask(got, fact)
+        if a != b:
+            return f"{name}.{fact}: {a} on cpu, {b} on xla"
+    if want.numel() and [s for s, n in zip(want.stride(), want.shape, strict=True) if n > 1] != [
+        s for s, n in zip(got.stride(), got.shape, strict=True) if n > 1
+    ]:
+        return f"{name}.stride(): {want.stride()} on cpu, {got.stride()} on xla"
+    if want.numel() and want.storage_offset() != got.storage_offset():
+        return f"{name}.storage_offset(): {want.storage_offset()}, {got.storage_offset()} on xla"
+    want, values = want.detach(), values.detach()
+    if want.dtype in (torch.float16, torch.bfloat16):
+        want, values = want.float(), values.float()
+    if not torch.allclose(want, values, rtol=2e-2, atol=1e-3, equal_nan=True):
+        return f"{name}: {want.tolist()} on cpu, {values.tolist()} on xla"
+    return ""
+
+
+def compare(cpu: Run, xla: Run) -> str:
+    for i, (want, got) in enumerate(zip(cpu.errors, xla.errors, strict=True)):
+        if want != got:
+            why = xla.scope.get("last_error") if got else cpu.scope.get("last_error")
+            line = cpu.program.lines[i]
+            return f"{line}: {want or 'no error'} on cpu, {got or 'no error'} on xla: {why}"
+    want, got = cpu.outcome(), xla.outcome()
+    if want.keys() != got.keys():
+        return f"tensors {sorted(want)} on cpu, {sorted(got)} on xla"
+    values = dict(zip(got, torch_xla._XLAC._to_cpu(list(got.values())), strict=True))
+    for name in want:
+        if found := difference(name, want[name], got[name], values[name]):
+            return found
+    return ""
+
+
+def run_line_by_line(run: Run, first: int, last: int) -> None:
+    for line in run.program.lines[first:last]:
+        run.line(line)
+
+
+def find_failures(programs: list[Program]) -> list[tuple[Program, str]]:
+    """Runs all the programs with two barriers for the lot."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        cpu = [Run(p, "cpu") for p in programs]
+        xla = [Run(p, "xla") for p in programs]
+        for run in cpu:
+            run_line_by_line(run, 0, len(run.program.lines))
+        for run in xla:
+            run_line_by_line(run, 0, run.program.barrier)
+        torch_xla.sync()
+        for run in xla:
+            run_line_by_line(run, run.program.barrier, len(run.program.lines))
+        torch_xla.sync()
+        out = []
+        for a, b in zip(cpu, xla, strict=True):
+            if found := compare(a, b):
+                out.append((a.program, found))
+        return out
+
+
+def still_fails(program: Program) -> str:
+    try:
+        found = find_failures([program])
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return found[0][1] if found else ""
+
+
+def is_sound(program: Program) -> bool:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        run = Run(program, "cpu")
+        run_line_by_line(run, 0, len(program.lines))
+    return "NameError" not in run.errors
+
+
+def shrink(program: Program) -> tuple[Program, str]:
+    """The program without the lines that its failure does not need, and the failure."""
+    found = still_fails(program)
+    if not found:
+        return program, ""
+    i = len(program.lines) - 1
+    while i >= 0:
+        lines = program.lines[:i] + program.lines[i + 1 :]
+        barrier = program.barrier - (1 if i < program.barrier else 0)
+        smaller = Program(program.seed, lines, barrier)
+        if is_sound(smaller) and (again := still_fails(smaller)):
+            program, found = smaller, again
+        i -= 1
+    last = Program(program.seed, program.lines, len(program.lines))
+    if again := still_fails(last):
+        program, found = last, again
+    return program, found
+
+
+def make_programs(first: int, count: int) -> list[Program]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return [ProgramMaker(seed).make() for seed in range(first, first + count)]
+
+
+def search(first: int, count: int, batch: int = 50, max_failures: int = 5) -> list[str]:
+    """The texts of shrunk failing programs."""
+    failures: list[str] = []
+    for start in range(first, first + count, batch):
+        programs = make_programs(start, min(batch, first + count - start))
+        try:
+            failing = find_failures(programs)
+        except Exception as error:  # a program that does not compile takes its batch along
+            failing = [(p, str(error)) for p in programs if still_fails(p)]
+            failing = failing or [(Program(start), f"only as a batch: {error}")]
+        for program, found in failing:
+            smaller, why = shrink(program)
+            failures.append(f"{smaller.text()}\n# {why or found + ' (only in a batch)'}\n")
+        if len(failures) >= max_failures:
+            break
+    return failures
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--count", type=int, default=200)
+    parser.add_argument("--batch", type=int, default=50)
+    parser.add_argument("--max-failures", type=int, default=10)
+    parser.add_argument("--print", action="store_true", help="print the programs, run nothing")
+    options = parser.parse_args()
+    if options.print:
+        for program in make_programs(options.first, options.count):
+            print(program.text(), end="\n\n")
+        return
+    start = time.time()
+    failures = search(options.first, options.count, options.batch, options.max_failures)
+    print("\n".join(failures))
+    print(f"{len(failures)} failures; {time.time() - start:.1f} s")
+
+
+if __name__ == "__main__":
+    main()
