@@ -75,12 +75,12 @@ void ViewConstant::add_to(c10::SmallVectorImpl<std::uint64_t>& words) const {
 }
 
 at::Tensor make_view(const TensorImpl& self, const ViewStep& step, const ViewType& type) {
-  const graph::TensorType* parent = step.from_root ? self.alias()->type() : self.xla_type();
+  const graph::TensorType* parent = self.xla_type();
   const graph::Entry* entry = find_entry(step, parent, type);
   std::vector<std::uint64_t> slots;
   if (step.slot_position >= 0) slots.push_back(static_cast<std::uint64_t>(step.slot));
   graph::ViewRef view = graph::ViewRef::adopt(
-      new graph::View(step.from_root ? graph::ViewRef() : self.view(), entry, entry->inverse,
+      new graph::View(self.view(), entry, entry->inverse,
                       std::move(slots)));
   return make_view(self, std::move(view), entry->outputs[0], type.storage_offset);
 }

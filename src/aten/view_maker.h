@@ -46,7 +46,6 @@ struct ViewStep {
   std::initializer_list<ViewConstant> constants;
   int slot_position = -1;  // where the promotable stands among the parameters; -1: none
   std::int64_t slot = 0;
-  bool from_root = false;  // the step starts from the alias, not from the view
 };
 
 // The type that a view step gives.

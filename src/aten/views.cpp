@@ -57,6 +57,9 @@ at::Tensor reshape_alias(const at::Tensor& self, at::IntArrayRef size, at::IntAr
   return reshaped(impl_of(self, "_reshape_alias"), size, stride);
 }
 
+at::Tensor view_dtype(const at::Tensor& self, at::ScalarType dtype);
+
+// Starts from the memory that the view has a part of, read as elements of the view's dtype.
 at::Tensor as_strided(const at::Tensor& self, at::IntArrayRef size, at::IntArrayRef stride,
                       std::optional<std::int64_t> storage_offset) {
   static const ViewOperator op("as_strided");
@@ -71,14 +74,18 @@ at::Tensor as_strided(const at::Tensor& self, at::IntArrayRef size, at::IntArray
                 stride);
     last += size[i] > 0 ? (size[i] - 1) * stride[i] : 0;
   }
-  const base::Shape& root = impl.alias()->type()->shape;
+  at::Tensor memory = make_tensor(impl.xla_device(), impl.alias());
+  if (memory.scalar_type() != self.scalar_type()) {
+    memory = aten::view_dtype(memory, self.scalar_type());
+  }
+  const graph::TensorType& root_type = *as_xla(memory)->xla_type();
+  const base::Shape& root = root_type.shape;
   const bool is_empty = std::find(size.begin(), size.end(), 0) != size.end();
   TORCH_CHECK(is_empty || last < root.num_elements(), "setStorage: sizes ", size, ", strides ",
               stride, ", storage offset ", offset, " require a storage size of ",
               (last + 1) * base::size_bytes(root.dtype),
               " which is out of bounds for storage of size ", root.num_bytes());
-  const at::IntArrayRef root_strides = impl.alias()->type()->strides;
-  return make_view(impl, {op, {root_strides, size, stride}, 3, offset, /*from_root=*/true},
+  return make_view(*as_xla(memory), {op, {at::IntArrayRef(root_type.strides), size, stride}, 3, offset},
                    {root.dtype, size, stride, offset});
 }
 
@@ -353,6 +360,23 @@ at::Tensor view_as_real(const at::Tensor& self) {
                                     self.storage_offset() * 2});
 }
 
+// Conjugates and negatives are views like others here: no bit that every operator must look at.
+at::Tensor with_type_of(const at::Tensor& self, const ViewOperator& op) {
+  const TensorImpl& impl = impl_of(self, "_conj");
+  return make_view(impl, {op, {}},
+                   {dtype_of(impl), sizes_of(impl), strides_of(impl), self.storage_offset()});
+}
+
+at::Tensor conj(const at::Tensor& self) {
+  static const ViewOperator op("conj");
+  return with_type_of(self, op);
+}
+
+at::Tensor neg_view(const at::Tensor& self) {
+  static const ViewOperator op("neg");
+  return with_type_of(self, op);
+}
+
 at::Tensor view_as_complex(const at::Tensor& self) {
   static const ViewOperator op("view_as_complex");
   TORCH_CHECK(self.scalar_type() == at::kFloat || self.scalar_type() == at::kDouble,
@@ -392,6 +416,8 @@ void rescale(Dims& sizes, Dims& strides, std::int64_t& offset, int from, int to)
                 strides[i]);
     strides[i] = scale(strides[i]);
   }
+  TORCH_CHECK(offset * from % to == 0, "self.storage_offset() must be divisible by ", to / from,
+              " to view a tensor as a dtype of a larger element size, but got ", offset);
   offset = scale(offset);
 }
 
@@ -502,6 +528,8 @@ void register_views(torch::Library& m) {
   m.impl("unbind.int", unbind);
   m.impl("view_as_real", view_as_real);
   m.impl("view_as_complex", view_as_complex);
+  m.impl("_conj", conj);
+  m.impl("_neg_view", neg_view);
   m.impl("view.dtype", view_dtype);
   m.impl("transpose_", transpose_);
   m.impl("t_", t_);
