@@ -2,6 +2,7 @@
 #include "runtime/executor.h"
 
 #include <atomic>
+#include <chrono>
 #include <utility>
 
 #include "base/error.h"
@@ -40,6 +41,13 @@ std::unique_ptr<pjrt::Executable> compile_text(const std::string& text) {
   }
 }
 
+ops::Program lower(const graph::Trace& trace, std::span<const ops::Donation> donations,
+                   std::vector<bool> promoted) {
+  static base::Metric& time = base::metric("LoweringTime");
+  const base::TimedSection timed(time);
+  return ops::lower(trace, {platform(), donations, std::move(promoted), has_host_kernels()});
+}
+
 CompiledProgramPtr compile(const graph::Trace& trace, std::span<const ops::Donation> donations,
                            std::vector<bool> promoted) {
   static base::Counter& uncached = base::counter("UncachedCompile");
@@ -47,7 +55,8 @@ CompiledProgramPtr compile(const graph::Trace& trace, std::span<const ops::Donat
   static base::Metric& aliases = base::metric("InputOutputAliasCount", base::MetricKind::kNumber);
   uncached.add();
   const base::TimedSection timed(time);
-  ops::Program program = ops::lower(trace, {platform(), donations, std::move(promoted), has_host_kernels()});
+  ops::Program program =
+      ops::lower(trace, {platform(), donations, std::move(promoted), has_host_kernels()});
   CompiledProgram compiled;
   compiled.executable = compile_text(program.text);
   compiled.promoted_floats = std::move(program.promoted_floats);
@@ -129,9 +138,9 @@ void find_program(Launch& launch, const graph::Trace& trace) {
   }
 }
 
-// Launches the plan, or fails its arrays and throws. Frees what the plan holds before the launch,
-// so that arrays which only the graph used may be donated.
-void run(Device& device, Plan plan, std::string_view where) {
+// What launches the plan; fails the plan's arrays and throws if it can't be compiled. Frees what
+// the plan holds, so that arrays which only the graph used may be donated.
+std::shared_ptr<Launch> make_launch(Device& device, Plan& plan, std::string_view where) {
   static base::Metric& graph_size = base::metric("TensorsGraphSize", base::MetricKind::kNumber);
   graph_size.record(static_cast<double>(plan.trace.steps.size()));
   const auto launch = std::make_shared<Launch>();
@@ -147,6 +156,11 @@ void run(Device& device, Plan plan, std::string_view where) {
   append_promoted(launch->ints, plan.trace, launch->program->promoted_ints);
   plan.garbage.clear();
   plan.trace = {};
+  return launch;
+}
+
+void run(Device& device, Plan plan, std::string_view where) {
+  const std::shared_ptr<Launch> launch = make_launch(device, plan, where);
   launch_count.fetch_add(1, std::memory_order_relaxed);
   device.launches().submit(std::move(plan.place), [launch] { return launch->start(); });
 }
@@ -183,14 +197,39 @@ std::vector<ArrayPtr> compute(Device& device, std::span<const graph::Value> valu
       where);
 }
 
+std::vector<double> time_launches(Device& device, int count) {
+  std::vector<double> seconds;
+  Plan plan = plan_sync(device);
+  if (plan.is_empty()) return seconds;
+  const ArrayPtr output = plan.outputs.front();
+  const std::shared_ptr<Launch> launch = make_launch(device, plan, "time_launches");
+  launch_count.fetch_add(count, std::memory_order_relaxed);
+  device.launches().submit(std::move(plan.place), [&] {
+    for (int i = 1; i < count; ++i) {
+      const auto start = std::chrono::steady_clock::now();
+      if (!launch->rehearse()) return std::optional<pjrt::Event>();
+      const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
+      seconds.push_back(elapsed.count());
+    }
+    return launch->start();
+  });
+  device.launches().wait_idle();
+  output->wait_ready();
+  return seconds;
+}
+
 void wait(Device& device) { device.launches().wait_idle(); }
 
 std::string pending_program(Device& device, std::span<const graph::Value> values) {
-  return ops::lower(trace_of(device, values), {.platform = platform(), .has_host_kernels = has_host_kernels()}).text;
+  return ops::lower(trace_of(device, values),
+                    {.platform = platform(), .has_host_kernels = has_host_kernels()})
+      .text;
 }
 
 std::string pending_program(Device& device) {
-  return ops::lower(trace_of_live(device), {.platform = platform(), .has_host_kernels = has_host_kernels()}).text;
+  return ops::lower(trace_of_live(device),
+                    {.platform = platform(), .has_host_kernels = has_host_kernels()})
+      .text;
 }
 
 ComputationStats computation_stats() {

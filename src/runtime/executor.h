@@ -41,6 +41,11 @@ std::string pending_program(Device& device, std::span<const graph::Value> values
 // The same for everything that a barrier would compute.
 std::string pending_program(Device& device);
 
+// For benchmarks: computes all live tensors with `count` launches of their program, one after the
+// other, and returns the seconds of all but the last. Each launch takes the results of the one
+// before in the place of the arrays that these replace: what the executable costs by itself.
+std::vector<double> time_launches(Device& device, int count);
+
 // Since the process began, on all devices.
 struct ComputationStats {
   std::int64_t compiled = 0;

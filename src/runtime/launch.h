@@ -33,6 +33,10 @@ struct Launch {
   // failure. May block. Never throws.
   std::optional<pjrt::Event> start();
 
+  // Runs to the end without filling in the outputs: results that replace an input become it. After
+  // a failure the outputs have failed, and the answer is false. Never throws.
+  bool rehearse();
+
   void fail(const std::exception_ptr& error);
 
  private:
