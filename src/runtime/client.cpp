@@ -83,8 +83,10 @@ std::unique_ptr<Client> create(Process& state, PluginSpec spec) {
     std::shared_ptr<pjrt::Client> pjrt_client =
         pjrt::Client::create(pjrt::Plugin::load(spec.library_path), spec.create_options);
     auto result = std::make_unique<Client>(std::move(spec), std::move(pjrt_client));
-    if (state.hooked_libraries.insert(result->spec().library_path).second) {
+    const std::string& library = result->spec().library_path;
+    if (!state.hooked_libraries.contains(library)) {
       for (const auto& hook : state.hooks) hook(result->pjrt_client());
+      state.hooked_libraries.insert(library);
     }
     return result;
   } catch (const base::Error& error) {
