@@ -2,6 +2,7 @@
 // inverses by a Cholesky factor.
 #include "ops/expression.h"
 #include "ops/linear_algebra.h"
+#include "ops/matrix_batch.h"
 #include "ops/reduce.h"
 
 namespace torch_xla::ops {
@@ -20,7 +21,7 @@ struct CholeskyResult {
 
 // XLA fills the factor of a matrix that is not positive definite with NaN.
 CholeskyResult cholesky_factor(Value self, bool upper) {
-  const Dims batch(self.dims().begin(), self.dims().end() - 2);
+  const Dims batch = batch_dims(self);
   const std::int64_t n = self.dim(self.rank() - 1);
   hlo::Builder& b = self.builder();
   if (self.num_elements() == 0) return {self, full(b, {DType::kInt32, batch}, 0)};
@@ -32,15 +33,6 @@ CholeskyResult cholesky_factor(Value self, bool upper) {
                                  {self.rank() - 2, self.rank() - 1});
   const Value info = where(greater(first, static_cast<double>(n)), 0.0, first);
   return {upper ? adjoint(factor) : factor, info};
-}
-
-Dims batch_dims(const Value& matrices) {
-  return Dims(matrices.dims().begin(), matrices.dims().end() - 2);
-}
-
-Value broadcast_batch(Value matrices, Dims batch) {
-  batch.insert(batch.end(), matrices.dims().end() - 2, matrices.dims().end());
-  return broadcast_to(matrices, batch);
 }
 
 // X of op(A) X = B, or of X op(A) = B, with the leading dimensions broadcast.
@@ -64,6 +56,8 @@ Value cholesky_solve(Value b, Value factor, bool upper) {
 }  // namespace
 
 void register_matrix_factors(Registry& m) {
+  register_lu_factors(m);
+  register_qr_factors(m);
   m.impl("linalg_cholesky_ex", [](Value self, bool upper, bool) {
     const CholeskyResult result = cholesky_factor(self, upper);
     return std::tuple(result.factor, result.info);
