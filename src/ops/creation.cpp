@@ -266,6 +266,39 @@ void check_triangle(std::int64_t row, std::int64_t col) {
   check(col >= 0, "col must be non-negative, got", col);
 }
 
+// A window of which the sequence is one period, or the whole. The values depend on numbers alone.
+Value kaiser_window(Context& context, std::int64_t length, bool periodic, double beta,
+                    MaybeDType dtype) {
+  check(length >= 0,
+        "kaiser_window requires non-negative window_length, got window_length=", length);
+  const DType out = output_dtype(context, dtype, DType::kFloat32);
+  check(base::is_floating(out),
+        "kaiser_window expects floating point dtypes, got: ", base::dtype_info(out).name);
+  const double half = static_cast<double>(length == 1 ? 1 : length - (periodic ? 0 : 1)) / 2;
+  std::vector<double> values;
+  for (std::int64_t i = 0; i < length; ++i) {
+    const double x = (static_cast<double>(i) - half) / half;
+    const double reach = std::abs(beta) * std::sqrt(std::max(0.0, 1 - x * x));
+    const double value = std::cyl_bessel_i(0.0, reach) / std::cyl_bessel_i(0.0, std::abs(beta));
+    values.push_back(length == 1 ? 1 : value);
+  }
+  return hlo::constant(context.builder, Shape{out, {length}}, std::span<const double>(values));
+}
+
+void register_windows(Registry& m) {
+  m.impl("kaiser_window", [](Context& context, std::int64_t length, MaybeDType dtype) {
+    return kaiser_window(context, length, true, 12, dtype);
+  });
+  m.impl("kaiser_window.periodic",
+         [](Context& context, std::int64_t length, bool periodic, MaybeDType dtype) {
+           return kaiser_window(context, length, periodic, 12, dtype);
+         });
+  m.impl("kaiser_window.beta",
+         [](Context& context, std::int64_t length, bool periodic, double beta, MaybeDType dtype) {
+           return kaiser_window(context, length, periodic, beta, dtype);
+         });
+}
+
 void register_matrices(Registry& m) {
   m.impl("eye", [](Context& context, std::int64_t n, MaybeDType dtype) {
     return eye(context, n, n, dtype);
@@ -297,6 +330,7 @@ void register_matrices(Registry& m) {
 void register_creation(Registry& m) {
   register_filled(m);
   register_sequences(m);
+  register_windows(m);
   register_matrices(m);
 }
 

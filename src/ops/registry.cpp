@@ -189,6 +189,7 @@ const Registry& registry() {
     register_indexing(*m);
     register_scatter(*m);
     register_search(*m);
+    register_segment(*m);
     register_reduction(*m);
     register_cumulative(*m);
     register_sort(*m);

@@ -355,6 +355,7 @@ void register_grid_sampler(Registry& m);
 void register_indexing(Registry& m);
 void register_scatter(Registry& m);
 void register_search(Registry& m);
+void register_segment(Registry& m);
 void register_reduction(Registry& m);
 void register_cumulative(Registry& m);
 void register_sort(Registry& m);

@@ -58,6 +58,21 @@ struct Range {
   }
 };
 
+Value narrow(Value self, std::int64_t dim, std::int64_t start, std::int64_t length) {
+  check(self.rank() > 0, "narrow() cannot be applied to a 0-dim tensor.");
+  check(length >= 0, "narrow(): length must be non-negative.");
+  dim = wrap_dim(dim, self.rank());
+  const std::int64_t size = self.dim(dim);
+  if (start < -size || start > size) {
+    base::fail(base::ErrorKind::kIndex, "start out of range (expected to be in range of [", -size,
+               ", ", size, "], but got ", start, ")");
+  }
+  if (start < 0) start += size;
+  check(start <= size - length, "start (", start, ") + length (", length,
+        ") exceeds dimension size (", size, ").");
+  return slice_dim(self, dim, start, start + length);
+}
+
 // A start or index as PyTorch resolves it, also where it is data: negative ones count from the end.
 Promotable resolved(const Promotable& index, Value grad, std::int64_t size) {
   if (index.is_constant()) {
@@ -198,6 +213,9 @@ void register_part_copies(Registry& m) {
            const Range range(self.dim(dim), start, end, step);
            return slice_view(self, dim, constant(range.start), range.length, step);
          });
+  m.impl("narrow_copy", [](Value self, std::int64_t dim, std::int64_t start, std::int64_t length) {
+    return narrow(self, dim, start, length);
+  });
   m.impl("diagonal_copy",
          [](Value self, std::int64_t offset, std::int64_t dim1, std::int64_t dim2) {
            const Plane plane(self.rank(), dim1, dim2);
