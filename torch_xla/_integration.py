@@ -39,6 +39,23 @@ def _announce_foreach() -> None:
         setattr(importlib.import_module(module), original.__name__, with_xla)
 
 
+def _copy_where_the_cpu_copies() -> None:
+    """`Tensor.contiguous()` returns the tensor itself where `is_contiguous()` is true, which it is
+    for every xla tensor, so that a write to the result would reach the tensor. Here the strides
+    decide."""
+    original = torch.Tensor.contiguous
+
+    @functools.wraps(original)
+    def contiguous(
+        self: torch.Tensor, memory_format: torch.memory_format = torch.contiguous_format
+    ) -> torch.Tensor:
+        if self.is_xla:
+            return _XLAC._contiguous(self, memory_format)
+        return original(self, memory_format=memory_format)
+
+    torch.Tensor.contiguous = contiguous  # type: ignore[method-assign]
+
+
 def install() -> None:
     """Connect the library to Python and torch."""
     _XLAC._set_plugin_resolver(_plugins.resolve)
@@ -48,5 +65,6 @@ def install() -> None:
     torch._register_device_module("xla", _device_module)
     _seed_along()
     _announce_foreach()
+    _copy_where_the_cpu_copies()
     _module_moves.install()
     _serialization.install()

@@ -71,6 +71,7 @@ at::Tensor& record_copy(at::Tensor& self, const at::Tensor& src, bool non_blocki
 }
 
 at::Tensor& copy_(at::Tensor& self, const at::Tensor& src, bool non_blocking) {
+  if (self.is_same(src)) return self;
   TensorImpl* to = as_xla(self);
   TensorImpl* from = as_xla(src);
   if (to != nullptr && from != nullptr && &to->xla_device() == &from->xla_device()) {

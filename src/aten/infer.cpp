@@ -141,11 +141,10 @@ std::vector<const graph::TensorType*> infer_outputs(const Operator& op, const gr
     try {
       types = infer_by_lowering(entry);
     } catch (const base::Error& error) {
-      // A lowering that chose the kind of its error speaks PyTorch's words. Otherwise PyTorch's own
-      // kernel words the error better; if it sees none, ours stands.
-      if (!has_any_meta(op) || error.kind() != base::ErrorKind::kInvalidArgument) {
-        throw_as_torch(error, op.schema.name);
-      }
+      // Lowerings word their errors as PyTorch does. Where only StableHLO's rules saw this one,
+      // PyTorch's own kernel words it better; if that sees none, ours stands.
+      const bool is_worded = std::string_view(error.what()).rfind("stablehlo.", 0) != 0;
+      if (is_worded || !has_any_meta(op)) throw_as_torch(error, op.schema.name);
       static base::Counter& count = base::counter("PythonMetaKernel");
       count.add();
       call_on_meta(op.handle, op.arguments.size(), stack);

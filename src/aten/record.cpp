@@ -33,13 +33,21 @@ Impls written_tensors(const std::vector<std::size_t>& indices,
   return out;
 }
 
+// Operators that write one value everywhere may write to elements that share memory.
+bool fills(const Operator& op) {
+  const std::string& name = op.schema.name;
+  return name == "zero_" || name.rfind("fill_.", 0) == 0;
+}
+
 const graph::Entry* make_entry(const Operator& op, const Call& call,
                                const torch::jit::Stack& stack) {
   graph::Entry entry = call.make_entry();
   try {
-    for (TensorImpl* impl :
-         written_tensors(op.written, torch::jit::last(stack, op.arguments.size()))) {
-      check_no_overlap(*impl->xla_type());
+    if (!fills(op)) {
+      for (TensorImpl* impl :
+           written_tensors(op.written, torch::jit::last(stack, op.arguments.size()))) {
+        check_no_overlap(*impl->xla_type());
+      }
     }
     entry.outputs = infer_outputs(op, entry, stack);
   } catch (const base::Error& error) {

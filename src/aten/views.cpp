@@ -484,6 +484,10 @@ at::Tensor contiguous(const at::Tensor& self, at::MemoryFormat memory_format) {
   return has_strides_of(self, memory_format) ? self : at::clone(self, memory_format);
 }
 
+at::Tensor ravel(const at::Tensor& self) {
+  return aten::contiguous(self, at::MemoryFormat::Contiguous).view(-1);
+}
+
 at::Tensor flatten(const at::Tensor& self, std::int64_t start_dim, std::int64_t end_dim) {
   const std::int64_t first = c10::maybe_wrap_dim(start_dim, self.dim());
   const std::int64_t last = c10::maybe_wrap_dim(end_dim, self.dim());
@@ -543,6 +547,7 @@ void register_views(torch::Library& m) {
 void register_copying_views(torch::Library& m) {
   m.impl("reshape", reshape);
   m.impl("contiguous", contiguous);
+  m.impl("ravel", ravel);
   m.impl("flatten.using_ints", flatten);
 }
 

@@ -7,8 +7,10 @@
 namespace torch_xla::aten {
 
 void register_views(torch::Library& m);
-// reshape, contiguous and flatten decide by the strides here: torch's own trust is_contiguous(),
-// which is always true on this device, and would alias where CPU copies.
+// reshape, contiguous, ravel and flatten decide by the strides here: torch's own trust
+// is_contiguous(), which is always true on this device, and would alias where CPU copies. Calls of
+// Tensor.contiguous() never get here, as torch asks is_contiguous() before it dispatches: the
+// package patches the method.
 void register_copying_views(torch::Library& m);
 
 }  // namespace torch_xla::aten

@@ -125,6 +125,11 @@ void bind_tensors(py::module_& m) {
   m.def("_is_view", [](const at::Tensor& t) {
     return aten::as_xla(t) != nullptr && static_cast<bool>(aten::as_xla(t)->view());
   });
+  // By the dispatcher: torch's own method asks is_contiguous() first, which is always true.
+  m.def("_contiguous", [](const at::Tensor& t, at::MemoryFormat format) {
+    const py::gil_scoped_release release;
+    return t.__dispatch_contiguous(format);
+  });
   m.def("_default_generator",
         [](int i) { return aten::default_generator(static_cast<c10::DeviceIndex>(i)); });
   m.def("_registration_problems", &aten::registration_problems);
