@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import textwrap
-
 import pytest
 import torch
+from processes import run_in_process
 
 import torch_xla
 
@@ -215,22 +212,6 @@ def test_failed_call_records_nothing():
         y.add_(torch.ones(4, device="xla"))
     assert y.tolist() == [2, 2, 2]
     assert y._version == 0
-
-
-def run_in_process(code, **environment):
-    """What a program prints in a process of its own."""
-    import os
-
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)],
-        capture_output=True,
-        text=True,
-        env={**os.environ, **environment},
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 def test_two_xla_devices_do_not_mix():

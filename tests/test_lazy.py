@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-import textwrap
 import time
 
 import pytest
 import torch
 from counts import counted
+from processes import run_in_process
 
 import torch_xla
 
@@ -205,19 +202,6 @@ def test_wait_returns_when_values_are_there():
     start = time.perf_counter()
     x.cpu()
     assert time.perf_counter() - start < 1
-
-
-def run_in_process(code, **environment):
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)],
-        capture_output=True,
-        text=True,
-        env={**os.environ, **environment},
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
 
 
 def test_import_backward_and_fork_make_no_client():

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-import textwrap
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 from counts import counted
+from processes import run_in_process
 
 import torch_xla
 
@@ -173,13 +170,4 @@ def test_threads_on_devices_of_their_own():
                 assert grad == sum(i + s for s in range(25)), (i, grad)
         print("right")
     """
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program)],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "CPU_NUM_DEVICES": "4"},
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == "right"
+    assert run_in_process(program, CPU_NUM_DEVICES="4") == "right"
