@@ -104,7 +104,7 @@ Value elu_backward(Value grad, double alpha, double scale, double input_scale, b
 // ---- Sigmoid and its kin ------------------------------------------------------------------------
 
 Value sigmoid_backward(Value grad, Value output) {
-  return promoted([](Value g, Value y) { return g * conj_of((1.0 - y) * y); }, grad, output);
+  return promoted([](Value g, Value y) { return g * conj_of(1.0 - y) * conj_of(y); }, grad, output);
 }
 
 Value tanh_backward(Value grad, Value output) {
@@ -242,7 +242,7 @@ Value hardswish(Value self) {
 Value hardswish_backward(Value grad, Value self) {
   return promoted(
       [](Value g, Value x) {
-        const Value inside = where(less(x, 3), g * (x / 3.0 + 0.5), g);
+        const Value inside = where(greater_equal(x, 3), g, g * (x / 3.0 + 0.5));
         return where(less_equal(x, -3), 0, inside);
       },
       grad, self);
@@ -255,6 +255,9 @@ Value is_shrunk(Value x, double lambda) {
 Value hardshrink(Value self, double lambda) { return where(is_shrunk(self, lambda), 0, self); }
 
 Value softshrink(Value self, double lambda) {
+  const double greatest = greatest_finite(self.dtype());
+  base::check(lambda >= 0 && lambda <= greatest, "lambda must be in range [0, ", greatest,
+              "] for input dtype ", scalar_type_name(self.dtype()), ", but found ", lambda);
   return in_float32(
       [&](Value x) {
         // A product, so that NaN stays NaN.

@@ -24,6 +24,9 @@ Value mul(Value self, Value other);
 Value div(Value self, Value other);
 Value pow(Value self, const Promotable& exponent);
 Value pow(Value self, Value exponent);
+// sqrt(a^2 + b^2) of floats of one type, without overflow. (XLA's magnitude of complex numbers,
+// which is the same, can lose a NaN.)
+Value hypotenuse(Value a, Value b);
 // NaN wins.
 Value maximum(Value self, Value other);
 Value minimum(Value self, Value other);
@@ -37,6 +40,9 @@ Value addcmul(Value self, Value tensor1, Value tensor2, const Factor& value);
 Value addcdiv(Value self, Value tensor1, Value tensor2, const Factor& value);
 // `source` as the new value of `self`.
 Value copy(Value self, Value source);
+
+// Of a floating type.
+double greatest_finite(DType dtype);
 
 // True where the sign bit is set, of zeros and NaNs too.
 Value signbit(Value value);

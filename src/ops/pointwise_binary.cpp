@@ -135,8 +135,6 @@ std::optional<double> constant_of(const Promotable& number) {
   return number.constant().to<double>();
 }
 
-Value hypot(Value a, Value b) { return abs(complex(a, b)); }
-
 // max + log(1 + exp(min - max)), by base 2 where `is_base_2`.
 Value log_add_exp(Value a, Value b, bool is_base_2) {
   const Value greatest = max(a, b);
@@ -273,7 +271,7 @@ void register_arithmetic(Registry& m) {
 
 void register_floating(Registry& m) {
   m.impl("atan2", floating_formula<hlo::atan2>);
-  m.impl("hypot", floating_formula<hypot>);
+  m.impl("hypot", floating_formula<hypotenuse>);
   m.impl({"copysign.Tensor", "copysign.Scalar"}, floating<copysign>);
   m.impl("nextafter", promoted<hlo::next_after>);
   m.impl({"ldexp.Tensor", "ldexp_"}, ldexp);
@@ -358,6 +356,16 @@ Value pow(Value self, const Promotable& exponent) {
         return power_of(x, broadcast_to(exponent.value(x.builder(), x.dtype()), x.dims()));
       },
       convert(self, dtype));
+}
+
+Value hypotenuse(Value a, Value b) {
+  a = abs(a);
+  b = abs(b);
+  const Value longer = max(a, b);
+  const Value ratio = min(a, b) / longer;
+  const Value length = longer * sqrt(ratio * ratio + 1.0);
+  const Value is_infinite = equal(a, kInfinity) | equal(b, kInfinity);
+  return where(is_infinite, kInfinity, where(equal(longer, 0), 0, length));
 }
 
 Value maximum(Value self, Value other) { return promoted<hlo::maximum>(self, other); }

@@ -44,6 +44,7 @@ Value everywhere(Value like, bool value) {
 // ---- Signs and predicates -----------------------------------------------------------------------
 
 Value abs_of(Value self) {
+  if (base::is_complex(self.dtype())) return hypotenuse(real(self), imag(self));
   const bool is_unsigned =
       base::is_integral(self.dtype()) && !base::is_signed_integral(self.dtype());
   return is_unsigned ? self : abs(self);
@@ -160,18 +161,7 @@ Value logit(Value self, std::optional<double> eps) {
 
 Value nan_to_num_real(Value x, std::optional<double> nan, std::optional<double> posinf,
                       std::optional<double> neginf) {
-  const bool is_double = x.dtype() == DType::kFloat64;
-  const auto greatest = [&]() -> double {
-    switch (x.dtype()) {
-      case DType::kFloat16: return 65504;
-      case DType::kBFloat16: return std::ldexp(255.0, 120);
-      case DType::kFloat8E5M2: return 57344;
-      case DType::kFloat8E4M3FN: return 448;
-      default: break;
-    }
-    return is_double ? std::numeric_limits<double>::max()
-                     : static_cast<double>(std::numeric_limits<float>::max());
-  }();
+  const double greatest = greatest_finite(x.dtype());
   const Value lower = where(equal(x, -kInfinity), neginf.value_or(-greatest), x);
   const Value finite = where(equal(x, kInfinity), posinf.value_or(greatest), lower);
   return where(is_nan(x), nan.value_or(0), finite);
@@ -256,6 +246,17 @@ constexpr UnaryOperator kUnaryOperators[] = {
 }  // namespace
 
 std::span<const UnaryOperator> unary_operators() { return kUnaryOperators; }
+
+double greatest_finite(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat16: return 65504;
+    case DType::kBFloat16: return std::ldexp(255.0, 120);
+    case DType::kFloat8E5M2: return 57344;
+    case DType::kFloat8E4M3FN: return 448;
+    case DType::kFloat64: return std::numeric_limits<double>::max();
+    default: return static_cast<double>(std::numeric_limits<float>::max());
+  }
+}
 
 Value signbit(Value value) {
   const DType dtype = value.dtype();

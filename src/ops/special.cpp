@@ -31,11 +31,21 @@ Value floating_binary(Value self, Value other) {
 
 // ---- The gamma function's family ----------------------------------------------------------------
 
-// Iterates `body` on `state` while any element of its last, a boolean, is true.
-hlo::Values iterate(const hlo::Values& state, const hlo::Region& body) {
+// Iterates `body` on `state` while any element of its last, a boolean, is true, but not for ever:
+// what has not converged by then is beyond the dtype's resolution.
+hlo::Values iterate(hlo::Values state, const hlo::Region& body, double most_steps = 1e4) {
   const Dims all = wrap_dims({}, state.back().rank());
+  state.push_back(hlo::scalar(state[0].builder(), DType::kInt32, 0));
   return hlo::while_(
-      state, [&](std::span<const Value> v) { return reduce_or(v.back(), all); }, body);
+      state,
+      [&](std::span<const Value> v) {
+        return reduce_or(v[v.size() - 2], all) & less(v.back(), most_steps);
+      },
+      [&](std::span<const Value> v) {
+        hlo::Values next = body(v);
+        next.push_back(v.back() + 1);
+        return next;
+      });
 }
 
 constexpr double kEpsilon = std::numeric_limits<double>::epsilon();
@@ -65,7 +75,8 @@ Value hurwitz_zeta(Value x, Value q) {
   const double epsilon = x.dtype() == DType::kFloat64
                              ? kEpsilon
                              : static_cast<double>(std::numeric_limits<float>::epsilon());
-  const Value is_defined = greater(x, 1) & (greater(q, 0) | equal(x, floor(x)));
+  const Value is_defined =
+      greater(x, 1) & (greater(q, 0) | (less_equal(q, 0) & equal(x, floor(x))));
   const Value is_pole = less_equal(q, 0) & equal(q, floor(q));
   const Value is_usual = is_defined & ~is_pole;
   const Value safe_q = where(is_usual, q, 10.0);
@@ -81,7 +92,7 @@ Value hurwitz_zeta(Value x, Value q) {
       });
   const Value tail = where(greater(ends[1], 9.0), zeta_tail(x, ends[1]), 0);
   const Value value = where(is_usual, ends[0] + tail, kNan);
-  return where(equal(x, 1) | (is_pole & greater(x, 1)), kInfinity, value);
+  return where(equal(x, 1) | (is_pole & ~less(x, 1)), kInfinity, value);
 }
 
 // By the recurrence to x + 6 and the asymptotic series there; below 1/2 by reflection.
@@ -158,7 +169,7 @@ Value igammac_fraction(Value a, Value x, Value is_active) {
     const Value next_c = next_b + numerator / v[2];
     const Value factor = next_d * next_c;
     return hlo::Values{i,      next_b,        next_c,
-                       next_d, v[4] * factor, v[5] & greater(abs(factor - 1.0), kEpsilon)};
+                       next_d, v[4] * factor, v[5] & greater(abs(factor - 1.0), 4 * kEpsilon)};
   });
   return ends[4] * gamma_density(a, x);
 }
@@ -184,14 +195,16 @@ IncompleteGamma incomplete_gamma(Value a, Value x) {
 
   const Value a_is_infinite = equal(a, kInfinity);
   const Value x_is_infinite = equal(x, kInfinity);
-  const Value is_zero_limit = equal(x, 0) | (a_is_infinite & ~x_is_infinite);
-  const Value is_undefined = less(a, 0) | less(x, 0) | is_nan(a) | is_nan(x) |
-                             (a_is_infinite & x_is_infinite) | (equal(a, 0) & equal(x, 0));
-  const Value limit_lower = where(is_zero_limit, hlo::full_like(x, 0.0), 1.0);
-  const auto finished = [&](Value usual, Value limit) {
-    return where(is_undefined, kNan, where(is_usual, usual, limit));
+  const Value is_undefined =
+      less(a, 0) | less(x, 0) | (a_is_infinite & x_is_infinite) | (equal(a, 0) & ~greater(x, 0));
+  const Value is_none = equal(x, 0) | a_is_infinite;
+  const Value is_whole = equal(a, 0) | x_is_infinite;
+  const auto finished = [&](Value usual, double none, double whole) {
+    const Value limit = where(is_whole, whole, hlo::full_like(x, kNan));
+    const Value value = where(is_usual, usual, where(is_none, none, limit));
+    return where(is_undefined, kNan, value);
   };
-  return {finished(lower, limit_lower), finished(upper, 1.0 - limit_lower)};
+  return {finished(lower, 0, 1), finished(upper, 1, 0)};
 }
 
 Value igamma(Value a, Value x) {
@@ -213,7 +226,8 @@ Value entr(Value x) {
 
 // erfcx of x >= 0.
 Value erfcx_positive(Value x) {
-  return chebyshev_series((x - 3.75) / (x + 3.75), kErfcx) / (x * 2.0 + 1.0);
+  const Value finite = min(x, 1e30);
+  return chebyshev_series((finite - 3.75) / (finite + 3.75), kErfcx) / (x * 2.0 + 1.0);
 }
 
 // The lower tail, p <= 1/2, by Newton's steps on the logarithm, where they converge at once.
@@ -262,13 +276,15 @@ Value polynomial(Value x, Value n, Value first, Recurrence next) {
   const Value degree = trunc(n);
   const Value one = hlo::full_like(x, 1.0);
   const Value result = where(equal(degree, 0), one, where(equal(degree, 1), first, 0));
-  const hlo::Values ends =
-      iterate({one, one, first, result, greater(degree, 1)}, [&](std::span<const Value> v) {
+  const hlo::Values ends = iterate(
+      {one, one, first, result, greater(degree, 1)},
+      [&](std::span<const Value> v) {
         const Value following = next(x, v[0], v[1], v[2]);
         const Value k = v[0] + 1.0;
         return hlo::Values{k, v[2], following, where(equal(degree, k), following, v[3]),
                            v[4] & greater(degree, k)};
-      });
+      },
+      1e6);
   return ends[3];
 }
 
