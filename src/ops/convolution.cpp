@@ -145,9 +145,22 @@ Dims correlated_sizes(const Value& input, const Value& weight, const Geometry& g
   return sizes;
 }
 
+// PyTorch's kernels want an output of exactly the sizes that the input gives; a transposed
+// convolution with a large output padding has another.
+bool can_call(const Context& context, DType dtype, const Dims& input, const Dims& weight,
+              const Dims& output, const Geometry& g) {
+  if (!context.has_host_kernels || dtype != DType::kFloat32) return false;
+  const Dims kernel(weight.begin() + 2, weight.end());
+  for (std::size_t i = 0; i < g.rank(); ++i) {
+    const std::int64_t room = input[i + 2] + 2 * g.padding[i] - g.extent(kernel, i);
+    if (output[i + 2] != room / g.stride[i] + 1) return false;
+  }
+  return true;
+}
+
 ConvolutionForm form_of(const Context& context, DType dtype, const Dims& input, const Dims& weight,
                         const Dims& output, const Geometry& g) {
-  if (context.has_host_kernels && dtype == DType::kFloat32) return ConvolutionForm::kCall;
+  if (can_call(context, dtype, input, weight, output, g)) return ConvolutionForm::kCall;
   return best_form(context.platform, input, weight, output, g);
 }
 
