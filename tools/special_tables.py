@@ -72,6 +72,27 @@ def y_regular(order):
     return f
 
 
+def airy_far(u):
+    """2 sqrt(pi) x^(1/4) exp(zeta) Ai(x), where u = (1.5 / x)^(3/2)."""
+    x = mpf("1.5") / max(u, mpf(10) ** -12) ** (mpf(2) / 3)
+    zeta = mpf(2) / 3 * x ** mpf("1.5")
+    if zeta > 1000:
+        ratio = 1 / zeta
+        return 1 - ratio * 5 / 72 + ratio**2 * 385 / 10368 - ratio**3 * 85085 / 2239488
+    return 2 * mpmath.sqrt(mpmath.pi) * mpmath.root(x, 4) * mpmath.exp(zeta) * mpmath.airyai(x)
+
+
+def airy_parts(u):
+    """Amplitudes of sine and cosine in sqrt(pi) z^(1/4) Ai(-z), where u = (4 / z)^3."""
+    z = 4 / max(u, mpf(10) ** -9) ** (mpf(1) / 3)
+    theta = mpf(2) / 3 * z ** mpf("1.5") + mpmath.pi / 4
+    scale = mpmath.sqrt(mpmath.pi) * mpmath.root(z, 4)
+    ai, bi = mpmath.airyai(-z), mpmath.airybi(-z)
+    sine = scale * (ai * mpmath.sin(theta) + bi * mpmath.cos(theta))
+    cosine = scale * (bi * mpmath.sin(theta) - ai * mpmath.cos(theta))
+    return sine, cosine * (z / 4) ** mpf("1.5")
+
+
 P0, Q0 = phase_parts(0)
 P1, Q1 = phase_parts(1)
 
@@ -99,6 +120,11 @@ TABLES = [
     ("kQ0", "the sine's amplitude of order 0 times x / 8, u = (8 / x)^2", Q0, 0, 1),
     ("kP1", "the cosine's amplitude of order 1, u = (8 / x)^2", P1, 0, 1),
     ("kQ1", "the sine's amplitude of order 1 times x / 8, u = (8 / x)^2", Q1, 0, 1),
+    ("kAiryNear", "Ai(x), u = x", mpmath.airyai, -4, mpf("1.5")),
+    ("kAiryFar", "2 sqrt(pi) x^(1/4) exp(zeta) Ai(x), u = (1.5 / x)^(3/2)", airy_far, 0, 1),
+    ("kAirySine", "the sine's amplitude in Ai(-z), u = (4 / z)^3", lambda u: airy_parts(u)[0], 0, 1),
+    ("kAiryCosine", "the cosine's amplitude times (z / 4)^(3/2), u = (4 / z)^3",
+     lambda u: airy_parts(u)[1], 0, 1),
     ("kErfcx", "(1 + 2 x) exp(x^2) erfc(x), t = (x - 3.75) / (x + 3.75)", scaled_erfc, -1, 1),
 ]
 

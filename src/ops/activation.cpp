@@ -319,6 +319,19 @@ Value glu_jvp(Value glu, Value x, Value dx, std::int64_t dim) {
   return tangent.first * gate + tangent.second * (glu - glu * gate);
 }
 
+Value glu_backward_jvp(Value, Value grad, Value x, Value dgrad, Value dx, std::int64_t dim) {
+  const std::int64_t d = wrap_dim(dim, x.rank());
+  const Halves h = halves_of(x, d);
+  const Halves tangent = halves_of(dx, d);
+  const Value gate = logistic(h.second);
+  const Value slope = gate * (1.0 - gate);
+  const Value bend = slope * (1.0 - gate * 2.0);
+  const Value first = dgrad * gate + grad * slope * tangent.second;
+  const Value second = dgrad * h.first * slope + grad * (tangent.first * slope) +
+                       grad * h.first * bend * tangent.second;
+  return hlo::concatenate({first, second}, d);
+}
+
 void register_forward(Registry& m) {
   m.impl("relu", relu);
   m.impl("threshold", threshold);
@@ -338,6 +351,7 @@ void register_forward(Registry& m) {
   m.impl("softshrink", softshrink);
   m.impl("glu", glu);
   m.impl("glu_jvp", glu_jvp);
+  m.impl("glu_backward_jvp", glu_backward_jvp);
 }
 
 }  // namespace

@@ -130,6 +130,34 @@ Value spherical_bessel_j0(Value x) {
   return where(equal(abs(x), kInfinity), 0, value);
 }
 
+// Ai by its series on [-4, 1.5], by its decay above and by its oscillation below.
+Value airy_ai(Value x) {
+  constexpr double kLow = -4;
+  constexpr double kHigh = 1.5;
+  const Value near_x = min(max(x, kLow), kHigh);
+  const Value near = chebyshev_series((near_x - kLow) * (2 / (kHigh - kLow)) - 1.0, kAiryNear);
+
+  const Value far_x = max(x, kHigh);
+  const Value far_root = sqrt(far_x);
+  const Value far_power = far_x * far_root;
+  const double high_power = kHigh * std::sqrt(kHigh);
+  const Value decay = exponential(far_power * (-2.0 / 3)) * rsqrt(far_root) / (2 * std::sqrt(kPi));
+  const Value far = decay * chebyshev_series(interval(high_power / far_power, 1), kAiryFar);
+
+  const Value z = max(-x, -kLow);
+  const Value z_root = sqrt(z);
+  const Value z_power = z * z_root;
+  const Value ratio = -kLow * std::sqrt(-kLow) / z_power;
+  const Value t = interval(ratio * ratio, 1);
+  const Value theta = z_power * (2.0 / 3) + kPi / 4;
+  const Value oscillation = sine(theta) * chebyshev_series(t, kAirySine) -
+                            cosine(theta) * ratio * chebyshev_series(t, kAiryCosine);
+  const Value below = oscillation * rsqrt(z_root) / std::sqrt(kPi);
+
+  const Value value = where(less(x, kLow), below, where(greater(x, kHigh), far, near));
+  return where(equal(abs(x), kInfinity), std::nan(""), value);
+}
+
 template <Value (*F)(Value)>
 Value floating(Value self) {
   return in_float32(F, convert(self, float_result_type({self})));
@@ -169,6 +197,7 @@ void register_special_bessel(Registry& m) {
   m.impl("special_bessel_j1", floating<bessel_j<1>>);
   m.impl("special_bessel_y0", floating<bessel_y<0>>);
   m.impl("special_bessel_y1", floating<bessel_y<1>>);
+  m.impl("special_airy_ai", floating<airy_ai>);
   m.impl("special_spherical_bessel_j0", floating<spherical_bessel_j0>);
 }
 
