@@ -79,23 +79,30 @@ at::Tensor& index_put_impl_(at::Tensor& self, const Indices& indices, const at::
     self.masked_fill_(mask, update.reshape({}).to(self.scalar_type()));
     return self;
   }
+  TORCH_CHECK(self.scalar_type() == values.scalar_type(),
+              "Index put requires the source and destination dtypes match, got ",
+              self.scalar_type(), " for the destination and ", values.scalar_type(),
+              " for the source.");
   (*record)({self, prepare(self, indices), update, accumulate, unsafe});
   return self;
 }
 
 at::Tensor& index_put_(at::Tensor& self, const Indices& indices, const at::Tensor& values,
                        bool accumulate) {
-  TORCH_CHECK(self.scalar_type() == values.scalar_type(),
-              "Index put requires the source and destination dtypes match, got ",
-              self.scalar_type(), " for the destination and ", values.scalar_type(),
-              " for the source.");
   return index_put_impl_(self, indices, values, accumulate, false);
+}
+
+at::Tensor index_put(const at::Tensor& self, const Indices& indices, const at::Tensor& values,
+                     bool accumulate) {
+  at::Tensor out = self.clone();
+  return index_put_impl_(out, indices, values, accumulate, false);
 }
 
 }  // namespace
 
 void register_indexing(torch::Library& m) {
   m.impl("index.Tensor", index);
+  m.impl("index_put", index_put);
   m.impl("index_put_", index_put_);
   m.impl("_index_put_impl_", index_put_impl_);
 }

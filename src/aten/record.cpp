@@ -33,10 +33,10 @@ Impls written_tensors(const std::vector<std::size_t>& indices,
   return out;
 }
 
-// Operators that write one value everywhere may write to elements that share memory.
+// Operators that write one value may write to elements that share memory.
 bool fills(const Operator& op) {
   const std::string& name = op.schema.name;
-  return name == "zero_" || name.rfind("fill_.", 0) == 0;
+  return name == "zero_" || name.rfind("fill_.", 0) == 0 || name.rfind("masked_fill_.", 0) == 0;
 }
 
 const graph::Entry* make_entry(const Operator& op, const Call& call,
