@@ -20,7 +20,7 @@ import torch
 import torch_xla
 
 FLOATS = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
-INTEGERS = [torch.int64, torch.int32, torch.uint8]
+INTEGERS = [torch.int64, torch.int32, torch.int16]
 DTYPES = [*FLOATS, *INTEGERS, torch.bool, torch.complex64]
 
 
@@ -54,8 +54,6 @@ class Run:
         values = (torch.arange(count) * (2 * seed + 3) + seed) % 7 - 3
         if dtype == torch.bool:
             values = values > 0
-        elif dtype == torch.uint8:
-            values = values.abs()
         tensor = values.to(dtype).reshape(shape).to(self.device)
         if dtype.is_complex:
             tensor = tensor * (1 + 2j)
@@ -167,9 +165,7 @@ class ProgramMaker:
     def number(self, t: torch.Tensor) -> str:
         if t.dtype == torch.bool:
             return self.rng.choice(["True", "False"])
-        choices = ["0", "1", "2", "3"]
-        if t.dtype != torch.uint8:
-            choices += ["-1", "-2"]
+        choices = ["0", "1", "2", "3", "-1", "-2"]
         if t.dtype.is_floating_point or self.chance(0.05):
             choices += ["0.5", "1.5"]
         return self.rng.choice(choices)
@@ -311,8 +307,8 @@ class ProgramMaker:
     def reinterpreted(self, t: torch.Tensor) -> str:
         if t.is_complex():
             return self.rng.choice([".real", ".imag", ".conj()", ".mH"])
-        if t.dtype in (torch.float32, torch.int32):
-            return self.rng.choice([".view(torch.int32)", ".view(torch.uint8)", ".view(torch.int16)"])
+        if t.dtype == torch.int32:  # of floats, this would make subnormal numbers
+            return self.rng.choice([".view(torch.int16)", ".view(torch.uint8)"])
         return self.rng.choice([".detach()", ".real", ".view_as(" + self.tensor() + ")"])
 
     def copy(self) -> str:
@@ -404,10 +400,21 @@ class ProgramMaker:
                 f"{name}.abs_()" if not t.is_complex() else f"{name}.conj_physical_()",
                 f"{name}.logical_not_()",
                 f"{name}.tril_()",
+                self.view_in_place(name, t),
+            ]
+        )
+
+    def view_in_place(self, name: str, t: torch.Tensor) -> str:
+        if self.has_grad:  # torch takes the gradients of the views of such a tensor in another way
+            return ""
+        return self.rng.choice(
+            [
                 f"{name}.t_()",
                 f"{name}.unsqueeze_({self.dim(t, 1)})",
                 f"{name}.squeeze_()",
                 f"{name}.transpose_({self.dim(t)}, {self.dim(t)})",
+                f"{name}.data = {self.like(t.shape, t.dtype)}",
+                f"{name}.set_({self.like(t.shape, t.dtype)})",
             ]
         )
 
@@ -430,9 +437,7 @@ class ProgramMaker:
                 f"torch.mul({self.like(part.shape, t.dtype)}, 2, out={name}[{subscript}])"
                 if not self.has_grad
                 else "",
-                f"{name}.data = {self.like(t.shape, t.dtype)}",
                 f"{name}.data.add_({self.number(t)})",
-                f"{name}.set_({self.like(t.shape, t.dtype)})" if not self.has_grad else "",
             ]
         )
 
