@@ -90,6 +90,8 @@ size:
 docs: install
 	cmake --build build/release --target settings_page
 	build/release/settings_page > docs/settings.md
+	python tools/op_coverage.py > docs/op_coverage.md.new
+	mv docs/op_coverage.md.new docs/op_coverage.md
 
 # Renews the pins of what dev.txt pulls in.
 relock:

@@ -1,9 +1,9 @@
 """What the pages say is true: their Python runs and prints what they print, their C++ is in the
 sources, and their links lead somewhere.
 
-A page's ```python blocks run in order in one process. Where a ```text block follows, with at most a
-line between, it is what the block prints. A ```cpp block that opens with the path of a source quotes
-it, up to white space.
+A page's ```python blocks run in order in one process. Where a ```text block follows, with at most
+a line between, it is what the block prints. A ```cpp block that opens with the path of a source
+quotes it, up to white space.
 """
 
 from __future__ import annotations

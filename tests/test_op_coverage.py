@@ -1,0 +1,26 @@
+"""The generated page of lowered operators, and the registry that it is made from."""
+
+from __future__ import annotations
+
+import pathlib
+import subprocess
+import sys
+
+import torch_xla
+
+SCRIPT = pathlib.Path(__file__).resolve().parent.parent / "tools" / "op_coverage.py"
+
+
+def test_page_is_current():
+    done = subprocess.run(
+        [sys.executable, SCRIPT, "--check"],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_every_lowering_fits_an_operator():
+    assert torch_xla._XLAC._registration_problems() == []
