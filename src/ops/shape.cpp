@@ -105,14 +105,10 @@ Value rotate_quarters(Value self, std::int64_t k, const Dims& dims) {
   std::iota(swapped.begin(), swapped.end(), 0);
   std::swap(swapped[at(plane[0])], swapped[at(plane[1])]);
   switch (quarters) {
-    case 1:
-      return permute(hlo::reverse(self, {plane[1]}), swapped);
-    case 2:
-      return hlo::reverse(self, plane);
-    case 3:
-      return permute(hlo::reverse(self, {plane[0]}), swapped);
-    default:
-      return self;
+    case 1: return permute(hlo::reverse(self, {plane[1]}), swapped);
+    case 2: return hlo::reverse(self, plane);
+    case 3: return permute(hlo::reverse(self, {plane[0]}), swapped);
+    default: return self;
   }
 }
 
@@ -244,8 +240,7 @@ Value channel_shuffle(Value self, std::int64_t groups) {
 }  // namespace
 
 void register_shape(Registry& m) {
-  m.impl({"cat", "_cat"},
-         [](std::vector<Value> tensors, std::int64_t dim) { return cat(tensors, dim); });
+  m.impl("cat", [](std::vector<Value> tensors, std::int64_t dim) { return cat(tensors, dim); });
   m.impl({"stack", "_stack"},
          [](std::vector<Value> tensors, std::int64_t dim) { return stack(tensors, dim); });
   m.impl("block_diag", [](Context& context, std::vector<Value> tensors) {
