@@ -108,7 +108,7 @@ std::pair<Value, Value> greatest_of_bags(Value rows, Value indices, Value bags, 
   hlo::Builder& builder = rows.builder();
   const Dims dims{sizes.dim(0), rows.dim(1)};
   const Value least = broadcast_to(lowest(builder, rows.dtype()), dims);
-  const Value greatest = scatter_slices(least, 0, targets, rows, hlo::maximum);
+  const Value greatest = scatter_slices(least, 0, targets, rows, greater_of);
   const Value is_greatest = hlo::eq(take_slices(greatest, 0, bags), rows);
   const Value position = hlo::iota(builder, Shape{indices.dtype(), rows.dims()}, 0);
   const std::int64_t none = indices.dim(0);

@@ -151,6 +151,18 @@ Value scatter_along(Value self, std::int64_t dim, Value index, Value src,
 
 Value replace(Value, Value update) { return update; }
 
+Value greater_of(Value element, Value update) {
+  if (!base::is_floating(element.dtype())) return hlo::maximum(element, update);
+  const Value keeps = hlo::or_(hlo::gt(element, update), is_nan(element));
+  return hlo::select(keeps, element, update);
+}
+
+Value lesser_of(Value element, Value update) {
+  if (!base::is_floating(element.dtype())) return hlo::minimum(element, update);
+  const Value keeps = hlo::or_(hlo::lt(element, update), is_nan(element));
+  return hlo::select(keeps, element, update);
+}
+
 void check_long_or_int(Value indices, int argument, std::string_view name, std::string_view op) {
   check(indices.dtype() == DType::kInt64 || indices.dtype() == DType::kInt32,
         "Expected tensor for argument #", argument, " '", name,

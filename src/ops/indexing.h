@@ -32,6 +32,10 @@ Value scatter_along(Value self, std::int64_t dim, Value index, Value src,
 
 // What a scatter combines with: the update takes the place of the element.
 Value replace(Value element, Value update);
+// The greater, and the lesser; NaN if either is. (XLA's CPU backend lets hlo::maximum and minimum
+// drop a NaN inside a scatter.)
+Value greater_of(Value element, Value update);
+Value lesser_of(Value element, Value update);
 
 // Checks that the dtype is int32 or int64 with the words that embedding operators use.
 void check_long_or_int(Value indices, int argument, std::string_view name, std::string_view op);

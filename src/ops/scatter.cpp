@@ -28,8 +28,8 @@ Value divide_by_count(Value sum, Value count) {
 
 hlo::BinaryRegion combination(const std::string& reduce) {
   if (reduce == "prod") return hlo::multiply;
-  if (reduce == "amax") return hlo::maximum;
-  if (reduce == "amin") return hlo::minimum;
+  if (reduce == "amax") return greater_of;
+  if (reduce == "amin") return lesser_of;
   return hlo::add;
 }
 

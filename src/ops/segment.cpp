@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "ops/expression.h"
+#include "ops/indexing.h"
 #include "ops/reduce.h"
 #include "ops/scan.h"
 #include "ops/views.h"
@@ -46,9 +47,9 @@ Scalar identity(Reduction reduction) {
 hlo::BinaryRegion combination(Reduction reduction) {
   switch (reduction) {
     case Reduction::kMax:
-      return hlo::maximum;
+      return greater_of;
     case Reduction::kMin:
-      return hlo::minimum;
+      return lesser_of;
     case Reduction::kProd:
       return hlo::multiply;
     default:
