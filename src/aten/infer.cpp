@@ -143,8 +143,9 @@ std::vector<const graph::TensorType*> infer_outputs(const Operator& op, const gr
     } catch (const base::Error& error) {
       // Lowerings word their errors as PyTorch does. Where only StableHLO's rules saw this one,
       // PyTorch's own kernel words it better; if that sees none, ours stands.
-      const bool is_worded = std::string_view(error.what()).rfind("stablehlo.", 0) != 0;
-      if (is_worded || !has_any_meta(op)) throw_as_torch(error, op.schema.name);
+      if (!ops::is_constraint_error(error) || !has_any_meta(op)) {
+        throw_as_torch(error, op.schema.name);
+      }
       static base::Counter& count = base::counter("PythonMetaKernel");
       count.add();
       call_on_meta(op.handle, op.arguments.size(), stack);

@@ -3,8 +3,8 @@
 
 #include <exception>
 
-#include "base/error.h"
 #include "hlo/builder.h"
+#include "hlo/constraint_error.h"
 #include "hlo/ops.h"
 #include "ops/promotion.h"
 #include "ops/registry.h"
@@ -228,5 +228,7 @@ std::vector<std::optional<Shape>> infer(const graph::Entry& partial, std::string
   }
   return types;
 }
+
+bool is_constraint_error(const base::Error& error) { return hlo::is_constraint_error(error); }
 
 }  // namespace torch_xla::ops

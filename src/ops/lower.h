@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/error.h"
 #include "base/shape.h"
 #include "graph/entry.h"
 #include "graph/walk.h"
@@ -53,5 +54,9 @@ Program lower(const graph::Trace& trace, const LowerOptions& options);
 // an undefined tensor.
 std::vector<std::optional<base::Shape>> infer(const graph::Entry& partial,
                                               std::string_view platform);
+
+// True for an error of `infer` that only StableHLO's rules saw, so that it is not worded for users of
+// PyTorch.
+bool is_constraint_error(const base::Error& error);
 
 }  // namespace torch_xla::ops
