@@ -330,6 +330,21 @@ Value histc(Value self, std::int64_t bins, double min, double max) {
                       hlo::add);
 }
 
+// ---- hash_tensor --------------------------------------------------------------------------------
+
+// The exclusive or of the elements' bits, widened to 64.
+Value hash_tensor(Value self, const Dims& dim, bool keepdim, std::int64_t mode) {
+  base::check(mode == 0, "Unknown mode for tensor hash, got ", mode);
+  base::check(!base::is_complex(self.dtype()), "hash_tensor does not support complex inputs");
+  const Dims dims = wrap_dims(dim, self.rank());
+  const Value bits = base::is_floating(self.dtype())
+                         ? hlo::bitcast_convert(convert(self, DType::kFloat64), DType::kUInt64)
+                         : convert(self, DType::kUInt64);
+  if (dims.empty()) return bits;
+  const Value zero = hlo::scalar(bits.builder(), DType::kUInt64, 0);
+  return with_keepdim(hlo::reduce(bits, zero, dims, hlo::xor_), self, dims, keepdim);
+}
+
 }  // namespace
 
 void register_reduction(Registry& m) {
@@ -343,6 +358,7 @@ void register_reduction(Registry& m) {
   register_norms(m);
   m.impl("logsumexp", logsumexp);
   m.impl("histc", histc);
+  m.impl("hash_tensor", hash_tensor);
 }
 
 }  // namespace torch_xla::ops
