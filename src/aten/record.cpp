@@ -172,6 +172,10 @@ void RecordingKernel::operator()(const c10::OperatorHandle&, c10::DispatchKeySet
   if (!op.written.empty()) {
     written = written_tensors(op.written, arguments);
     num_fresh -= written.size();
+    // Torch counts the writes of other operators, and leaves lists to their kernels.
+    if (op.schema.args[op.written.front()].is_list) {
+      for (TensorImpl* impl : written) impl->bump_version();
+    }
     if (written.size() == 1) {
       for (const TensorImpl* read : call.operands()) check_no_partial_overlap(*written[0], *read);
     }
