@@ -10,10 +10,11 @@ import argparse
 import statistics
 import time
 
-import torch_xla
 from measure import Timings, print_table, ratio, take_turns
-from torch_xla import _XLAC
 from workloads import MODELS, TrainingStep
+
+import torch_xla
+from torch_xla import _XLAC
 
 LIMIT = 1.1
 

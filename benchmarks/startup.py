@@ -42,8 +42,13 @@ def main() -> None:
         samples.append([float(word) for word in result.stdout.split()])
     wall, cpu, memory = (list(column) for column in zip(*samples, strict=True))
     rows = [
-        [name, f"{statistics.median(values):{digits}f}", f"{min(values):{digits}f}"]
-        + [f"{limit:g}", ratio(statistics.median(values) / limit, 1.0)]
+        [
+            name,
+            f"{statistics.median(values):{digits}f}",
+            f"{min(values):{digits}f}",
+            f"{limit:g}",
+            ratio(statistics.median(values) / limit, 1.0),
+        ]
         for name, values, limit, digits in (
             ("seconds", wall, LIMIT_SECONDS, ".3"),
             ("seconds of CPU", cpu, LIMIT_SECONDS, ".3"),

@@ -1,9 +1,9 @@
 """Where the time of a training step goes, beside eager PyTorch.
 
-Of the first step: recording, lowering to text, and XLA's compilation. Of a later one: recording, the
-barrier (walking the graph and finding its program), execution, the whole step when it is waited for,
-and a step in a row of ten that is waited for once. `bare` is the step's own executable launched in a
-loop. Each model runs in a process of its own, and once more on each side for its peak memory.
+Of the first step: recording, lowering to text, and XLA's compilation. Of a later one: recording,
+the barrier (walking the graph and finding its program), execution, the whole step when it is waited
+for, and a step in a row of ten that is waited for once. `bare` is the step's own executable launched
+in a loop. Each model runs in a process of its own, and once more on each side for its peak memory.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def seconds_in(metric: str) -> float:
 
 
 def time_first_step(step: TrainingStep) -> Figures:
-    """Our own part of the first steps and XLA's; the optimizer's state may cost a second compile."""
+    """Our own part of the first steps and XLA's; the optimizer's state may cost another compile."""
     import torch_xla
 
     compiled_before = seconds_in("CompileTime")
@@ -131,7 +131,7 @@ def measure_memory(name: str, device: str) -> Figures:
 def run_child(*args: str) -> Figures:
     """The figures that another run of this file prints."""
     command = [sys.executable, __file__, *args]
-    result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    result = subprocess.run(command, capture_output=True, text=True)
     if result.returncode != 0:
         sys.exit(f"{' '.join(command)} failed:\n{result.stderr}")
     figures: Figures = json.loads(result.stdout.splitlines()[-1])

@@ -81,7 +81,9 @@ def test_promotion_of_every_pair(op):
     for name, want, got in pairs:
         assert (want.dtype, want.shape) == (got.dtype, got.shape), name
     for name, want, got in pairs:
-        torch.testing.assert_close(got.cpu(), want, equal_nan=True, msg=lambda m, n=name: f"{n}: {m}")
+        torch.testing.assert_close(
+            got.cpu(), want, equal_nan=True, msg=lambda m, n=name: f"{n}: {m}"
+        )
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -176,5 +178,7 @@ def test_result_type_and_can_cast_agree():
 
 
 def test_unsupported_dtypes_say_so():
-    with pytest.raises((RuntimeError, NotImplementedError), match="not supported on the xla device"):
+    with pytest.raises(
+        (RuntimeError, NotImplementedError), match="not supported on the xla device"
+    ):
         torch.zeros(2, dtype=torch.complex32, device="xla")

@@ -1,4 +1,4 @@
-"""Errors come at the call, as PyTorch on the CPU words them, and the process works on after them."""
+"""Errors come at the call, in PyTorch's words, and the process works on after them."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def backward_twice(device):
 
 
 def error_of(function, device):
-    with pytest.raises(Exception) as raised:  # noqa: PT011: the type is what is compared
+    with pytest.raises(Exception) as raised:  # the type is what is compared
         function(device)
     return raised.value
 
@@ -169,16 +169,20 @@ def test_mixing_cpu_and_xla_tensors_names_op_and_argument(call, op, argument):
 
 def test_mixing_names_the_tensor_type():
     x = torch.ones(2, device="xla")
-    with pytest.raises(RuntimeError, match="not an XLA tensor: torch.FloatTensor"):
+    with pytest.raises(RuntimeError, match=r"not an XLA tensor: torch\.FloatTensor"):
         x * torch.ones(2)
-    with pytest.raises(RuntimeError, match="not an XLA tensor: torch.LongTensor"):
+    with pytest.raises(RuntimeError, match=r"not an XLA tensor: torch\.LongTensor"):
         x * torch.ones(2, dtype=torch.int64)
 
 
 def test_0_dim_cpu_tensors_mix_as_numbers():
     def program(device):
         x = torch.ones(2, device=device)
-        return [x + torch.tensor(2.0), torch.tensor(3, dtype=torch.int64) * x, x.div(torch.tensor(4.0))]
+        return [
+            x + torch.tensor(2.0),
+            torch.tensor(3, dtype=torch.int64) * x,
+            x.div(torch.tensor(4.0)),
+        ]
 
     for a, b in zip(program("cpu"), program("xla"), strict=True):
         assert b.device.type == "xla"
@@ -199,9 +203,9 @@ def test_cpu_generator_on_xla_raises():
 
 
 def test_unsupported_tensors_say_so():
-    with pytest.raises((NotImplementedError, RuntimeError), match="(?i)sparse|not supported"):
+    with pytest.raises((NotImplementedError, RuntimeError), match=r"(?i)sparse|not supported"):
         torch.eye(2).to_sparse().to("xla")
-    with pytest.raises((NotImplementedError, RuntimeError), match="(?i)quint8|not supported"):
+    with pytest.raises((NotImplementedError, RuntimeError), match=r"(?i)quint8|not supported"):
         torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.quint8).to("xla")
 
 

@@ -20,9 +20,6 @@ def test_nothing_runs_before_a_barrier():
         x[0].zero_()
         assert repr(x.shape) == "torch.Size([4])"
     assert (counts.compiled, counts.executed) == (0, 0)
-    with counted() as counts:
-        torch_xla.sync()
-    assert counts.executed == 0  # the barrier of `counted` has computed it
 
 
 def test_barrier_runs_once_and_nothing_without_work():
@@ -63,24 +60,25 @@ def test_read_computes_only_what_it_needs_and_keeps_it():
         a = x + 1
         b = x.exp()
         assert a.tolist() == [2, 2, 2, 2]
-        assert counts.executed == 0
         assert a.tolist() == [2, 2, 2, 2]
-        assert (a * 1).cpu().tolist() == [2, 2, 2, 2]
-    assert counts.executed == 2  # a; a * 1
-    with counted() as counts:
+    assert counts.executed == 1
+    with counted() as counts:  # its barrier computes b, and the read finds it
         assert b.tolist()[0] == pytest.approx(2.718, 1e-3)
-    assert counts.executed == 0  # the barrier of `counted` computed b
+    assert counts.executed == 0
+    with counted() as counts:
+        assert (a * 3).tolist() == [6, 6, 6, 6]
+    assert counts.executed == 1
 
 
 def test_same_program_is_compiled_once():
     with counted() as counts:
         for i in range(5):
-            x = torch.full((7,), float(i + 2), device="xla")
-            y = (x * 3 + i).sin()
+            x = torch.full((7,), i + 2.5, device="xla")
+            y = (x * 3 + (i + 0.5)).sin()
             torch_xla.sync()
             del x, y
-    assert counts.compiled <= 2
-    assert counts.executed >= 5
+    assert counts.compiled == 1
+    assert counts.executed == 5
 
 
 @pytest.mark.parametrize(
@@ -156,12 +154,12 @@ def test_loop_of_writes_at_indices():
 
 
 def test_500_writes_through_slices_compile_in_seconds():
-    start = time.perf_counter()
+    start = time.process_time()
     x = torch.zeros(600, 4, device="xla")
     for i in range(500):
         x[i : i + 3].add_(1)
     got = x.cpu()
-    assert time.perf_counter() - start < 20
+    assert time.process_time() - start < 10
     want = torch.zeros(600, 4)
     for i in range(500):
         want[i : i + 3].add_(1)
@@ -188,9 +186,8 @@ def test_long_loops_without_a_barrier():
 
 def test_step_context_is_a_barrier():
     x = torch.ones(2, device="xla")
-    with counted() as counts:
-        with torch_xla.step():
-            x = x + 1
+    with counted() as counts, torch_xla.step():
+        x = x + 1
     assert counts.executed == 1
 
 

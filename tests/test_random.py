@@ -199,7 +199,9 @@ def test_multinomial_follows_its_weights():
     weights = torch.tensor([1.0, 2.0, 0.0, 5.0], device="xla")
     x = torch.multinomial(weights, N, replacement=True).cpu()
     share = torch.bincount(x, minlength=4).double() / N
-    torch.testing.assert_close(share, torch.tensor([0.125, 0.25, 0, 0.625]).double(), atol=0.015, rtol=0)
+    torch.testing.assert_close(
+        share, torch.tensor([0.125, 0.25, 0, 0.625]).double(), atol=0.015, rtol=0
+    )
     picks = torch.multinomial(weights.expand(50, 4), 3).cpu()
     assert all(len(set(row.tolist())) == 3 for row in picks)
     assert 2 not in picks

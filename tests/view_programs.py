@@ -156,7 +156,9 @@ class ProgramMaker:
 
     def shape(self) -> tuple[int, ...]:
         sizes = [1, 2, 3, 4, 5] if self.chance(0.95) else [0, 1, 2]
-        return tuple(self.rng.choice(sizes) for _ in range(self.rng.choice([0, 1, 2, 2, 2, 3, 3, 4])))
+        return tuple(
+            self.rng.choice(sizes) for _ in range(self.rng.choice([0, 1, 2, 2, 2, 3, 3, 4]))
+        )
 
     def dim(self, t: torch.Tensor, extra: int = 0) -> int:
         rank = t.dim() + extra
@@ -341,7 +343,9 @@ class ProgramMaker:
     def advanced(self, t: torch.Tensor) -> str:
         """A subscript with index tensors or a mask."""
         if not t.dim() or 0 in t.shape or self.chance(0.3):
-            return f"mask({tuple(t.shape[: self.rng.randint(0, t.dim())])}, {self.rng.randrange(9)})"
+            return (
+                f"mask({tuple(t.shape[: self.rng.randint(0, t.dim())])}, {self.rng.randrange(9)})"
+            )
         size = t.shape[0]
         picks = self.rng.sample(range(-size, size), self.rng.randint(1, size))
         picks = list({p % size: p for p in picks}.values())  # no element twice: the last one wins
@@ -396,7 +400,8 @@ class ProgramMaker:
                 f"{name}.fill_({self.number(t)})",
                 f"{name} += {argument}",
                 f"{name} *= {argument}",
-                f"{name}.masked_fill_(mask({tuple(t.shape)}, {self.rng.randrange(9)}), {self.number(t)})",
+                f"{name}.masked_fill_(mask({tuple(t.shape)}, {self.rng.randrange(9)}), "
+                f"{self.number(t)})",
                 f"{name}.abs_()" if not t.is_complex() else f"{name}.conj_physical_()",
                 f"{name}.logical_not_()",
                 f"{name}.tril_()",

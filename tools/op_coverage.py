@@ -12,7 +12,7 @@ import sys
 
 import torch
 
-from torch_xla import _XLAC
+from torch_xla._XLAC import _lowered_operators
 
 PAGE = pathlib.Path(__file__).resolve().parent.parent / "docs" / "op_coverage.md"
 
@@ -110,7 +110,7 @@ def count_rows(groups: dict[str, list[str]]) -> list[str]:
 
 def page() -> str:
     """The text of the page."""
-    lowered = set(_XLAC._lowered_operators())
+    lowered = set(_lowered_operators())
     operators = overloads()
     groups: dict[str, list[str]] = collections.defaultdict(list)
     core: dict[str, list[str]] = collections.defaultdict(list)

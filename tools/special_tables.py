@@ -5,9 +5,14 @@ where t runs over [-1, 1]. Needs mpmath. Run: python tools/special_tables.py
 """
 
 import pathlib
+from collections.abc import Callable
+from typing import Any
 
 import mpmath
 from mpmath import mp, mpf
+
+Number = Any  # mpmath has no types
+Function = Callable[[Number], Number]
 
 mp.dps = 40
 NODES = 72
@@ -15,10 +20,10 @@ NODES = 72
 CUTOFF = mpf(2) ** -56
 
 
-def phase_parts(order):
+def phase_parts(order: int) -> tuple[Function, Function]:
     """Amplitudes of cosine and sine in sqrt(pi x / 2) J(x), as functions of (8 / x)^2."""
 
-    def parts(u):
+    def parts(u: Number) -> tuple[Number, Number]:
         x = 8 / mpmath.sqrt(max(u, mpf(10) ** -12))
         chi = x - mpmath.pi / 4 - order * mpmath.pi / 2
         scale = mpmath.sqrt(mpmath.pi * x / 2)
@@ -30,21 +35,21 @@ def phase_parts(order):
     return (lambda u: parts(u)[0]), (lambda u: parts(u)[1])
 
 
-def root(u):
+def root(u: Number) -> Number:
     return mpmath.sqrt(max(u, mpf(10) ** -24))
 
 
-def far(function, limit):
+def far(function: Function, limit: Number) -> Function:
     """sqrt(x) function(x) as a function of u = limit / x."""
 
-    def f(u):
+    def f(u: Number) -> Number:
         x = limit / max(u, mpf(10) ** -10)
         return mpmath.sqrt(x) * function(x)
 
     return f
 
 
-def scaled_erfc(t):
+def scaled_erfc(t: Number) -> Number:
     x = mpf("3.75") * (1 + t) / (1 - t)
     if x > 2000:
         series = sum((-1) ** k * mpmath.fac2(2 * k - 1) / (2 * x * x) ** k for k in range(6))
@@ -52,18 +57,18 @@ def scaled_erfc(t):
     return (1 + 2 * x) * mpmath.exp(x * x) * mpmath.erfc(x)
 
 
-def i_scaled(order):
+def i_scaled(order: int) -> Function:
     return lambda x: mpmath.exp(-x) * mpmath.besseli(order, x)
 
 
-def k_scaled(order):
+def k_scaled(order: int) -> Function:
     return lambda x: mpmath.exp(x) * mpmath.besselk(order, x)
 
 
-def y_regular(order):
+def y_regular(order: int) -> Function:
     """Y less its logarithm (and pole), divided by x for order 1."""
 
-    def f(u):
+    def f(u: Number) -> Number:
         x = root(u)
         log_part = mpmath.log(x) * mpmath.besselj(order, x) - (1 / x if order else 0)
         value = mpmath.bessely(order, x) - 2 / mpmath.pi * log_part
@@ -72,7 +77,7 @@ def y_regular(order):
     return f
 
 
-def airy_far(u):
+def airy_far(u: Number) -> Number:
     """2 sqrt(pi) x^(1/4) exp(zeta) Ai(x), where u = (1.5 / x)^(3/2)."""
     x = mpf("1.5") / max(u, mpf(10) ** -12) ** (mpf(2) / 3)
     zeta = mpf(2) / 3 * x ** mpf("1.5")
@@ -82,7 +87,7 @@ def airy_far(u):
     return 2 * mpmath.sqrt(mpmath.pi) * mpmath.root(x, 4) * mpmath.exp(zeta) * mpmath.airyai(x)
 
 
-def airy_parts(u):
+def airy_parts(u: Number) -> tuple[Number, Number]:
     """Amplitudes of sine and cosine in sqrt(pi) z^(1/4) Ai(-z), where u = (4 / z)^3."""
     z = 4 / max(u, mpf(10) ** -9) ** (mpf(1) / 3)
     theta = mpf(2) / 3 * z ** mpf("1.5") + mpmath.pi / 4
@@ -97,20 +102,35 @@ P0, Q0 = phase_parts(0)
 P1, Q1 = phase_parts(1)
 
 # Name, what it is, function of u, interval of u.
-TABLES = [
+TABLES: list[tuple[str, str, Function, Number, Number]] = [
     ("kI0Near", "exp(-x) I0(x), u = x", i_scaled(0), 0, 8),
     ("kI0Far", "sqrt(x) exp(-x) I0(x), u = 8 / x", far(i_scaled(0), 8), 0, 1),
-    ("kI1Near", "exp(-x) I1(x) / x, u = x",
-     lambda x: i_scaled(1)(max(x, mpf(10) ** -20)) / max(x, mpf(10) ** -20), 0, 8),
+    (
+        "kI1Near",
+        "exp(-x) I1(x) / x, u = x",
+        lambda x: i_scaled(1)(max(x, mpf(10) ** -20)) / max(x, mpf(10) ** -20),
+        0,
+        8,
+    ),
     ("kI1Far", "sqrt(x) exp(-x) I1(x), u = 8 / x", far(i_scaled(1), 8), 0, 1),
-    ("kK0Near", "K0(x) + log(x / 2) I0(x), u = x^2",
-     lambda u: mpmath.besselk(0, root(u)) + mpmath.log(root(u) / 2) * mpmath.besseli(0, root(u)),
-     0, 4),
+    (
+        "kK0Near",
+        "K0(x) + log(x / 2) I0(x), u = x^2",
+        lambda u: mpmath.besselk(0, root(u)) + mpmath.log(root(u) / 2) * mpmath.besseli(0, root(u)),
+        0,
+        4,
+    ),
     ("kK0Far", "sqrt(x) exp(x) K0(x), u = 2 / x", far(k_scaled(0), 2), 0, 1),
-    ("kK1Near", "x (K1(x) - log(x / 2) I1(x)), u = x^2",
-     lambda u: root(u)
-     * (mpmath.besselk(1, root(u)) - mpmath.log(root(u) / 2) * mpmath.besseli(1, root(u))),
-     0, 4),
+    (
+        "kK1Near",
+        "x (K1(x) - log(x / 2) I1(x)), u = x^2",
+        lambda u: (
+            root(u)
+            * (mpmath.besselk(1, root(u)) - mpmath.log(root(u) / 2) * mpmath.besseli(1, root(u)))
+        ),
+        0,
+        4,
+    ),
     ("kK1Far", "sqrt(x) exp(x) K1(x), u = 2 / x", far(k_scaled(1), 2), 0, 1),
     ("kJ0Near", "J0(x), u = x^2", lambda u: mpmath.besselj(0, root(u)), 0, 64),
     ("kJ1Near", "J1(x) / x, u = x^2", lambda u: mpmath.besselj(1, root(u)) / root(u), 0, 64),
@@ -122,14 +142,25 @@ TABLES = [
     ("kQ1", "the sine's amplitude of order 1 times x / 8, u = (8 / x)^2", Q1, 0, 1),
     ("kAiryNear", "Ai(x), u = x", mpmath.airyai, -4, mpf("1.5")),
     ("kAiryFar", "2 sqrt(pi) x^(1/4) exp(zeta) Ai(x), u = (1.5 / x)^(3/2)", airy_far, 0, 1),
-    ("kAirySine", "the sine's amplitude in Ai(-z), u = (4 / z)^3", lambda u: airy_parts(u)[0], 0, 1),
-    ("kAiryCosine", "the cosine's amplitude times (z / 4)^(3/2), u = (4 / z)^3",
-     lambda u: airy_parts(u)[1], 0, 1),
+    (
+        "kAirySine",
+        "the sine's amplitude in Ai(-z), u = (4 / z)^3",
+        lambda u: airy_parts(u)[0],
+        0,
+        1,
+    ),
+    (
+        "kAiryCosine",
+        "the cosine's amplitude times (z / 4)^(3/2), u = (4 / z)^3",
+        lambda u: airy_parts(u)[1],
+        0,
+        1,
+    ),
     ("kErfcx", "(1 + 2 x) exp(x^2) erfc(x), t = (x - 3.75) / (x + 3.75)", scaled_erfc, -1, 1),
 ]
 
 
-def chebyshev(function, low, high):
+def chebyshev(function: Function, low: Number, high: Number) -> list[Number]:
     nodes = [mpmath.cos(mpmath.pi * (mpf(i) + 0.5) / NODES) for i in range(NODES)]
     values = [function((t + 1) / 2 * (high - low) + low) for t in nodes]
     coefficients = []
@@ -145,7 +176,7 @@ def chebyshev(function, low, high):
     return coefficients
 
 
-def main():
+def main() -> None:
     lines = [
         "// Chebyshev coefficients of the special functions, written by tools/special_tables.py.",
         "#pragma once",
@@ -156,7 +187,9 @@ def main():
     for name, meaning, function, low, high in TABLES:
         lines.append(f"// {meaning}")
         lines.append(f"inline constexpr double {name}[] = {{")
-        numbers = [mpmath.nstr(c, 18, min_fixed=0, max_fixed=0) for c in chebyshev(function, low, high)]
+        numbers = [
+            mpmath.nstr(c, 18, min_fixed=0, max_fixed=0) for c in chebyshev(function, low, high)
+        ]
         for i in range(0, len(numbers), 3):
             lines.append("    " + ", ".join(numbers[i : i + 3]) + ",")
         lines += ["};", ""]

@@ -49,11 +49,11 @@ def _copy_where_the_cpu_copies() -> None:
     def contiguous(
         self: torch.Tensor, memory_format: torch.memory_format = torch.contiguous_format
     ) -> torch.Tensor:
-        if self.is_xla:
+        if self.is_xla:  # type: ignore[attr-defined]
             return _XLAC._contiguous(self, memory_format)
         return original(self, memory_format=memory_format)
 
-    torch.Tensor.contiguous = contiguous  # type: ignore[method-assign]
+    torch.Tensor.contiguous = contiguous  # type: ignore[method-assign,assignment]
 
 
 def install() -> None:
