@@ -122,8 +122,10 @@ at::Tensor to_copy(const at::Tensor& self, std::optional<at::ScalarType> dtype,
     }
     if (!target.is_xla()) {
       // Converted where it is: what crosses the border is what was asked for.
+      // A copy in between would make every read of a value run a program.
+      const bool is_converted = dtype.has_value() && *dtype != self.scalar_type();
       const at::Tensor converted =
-          dtype.has_value() ? record_to_copy(self, dtype, std::nullopt) : self;
+          is_converted ? record_to_copy(self, dtype, std::nullopt) : self;
       const at::Tensor cpu = to_cpu({converted}).front();
       return memory_format.has_value() || !target.is_cpu()
                  ? cpu.to(cpu.options().device(target), false, false, memory_format)
