@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -78,15 +79,16 @@ def test_threads_sync_while_others_record():
 
 def test_one_program_in_many_threads_compiles_once():
     def work(i):
-        x = torch.full((11,), float(i), device="xla")
-        return (x.sin() * 2).exp().sum().item()
+        x = torch.full((11,), i + 2.5, device="xla")
+        return (x.sin() * 2.5).exp().sum().item()
 
     work(1)
     with counted() as counts:
         for _ in range(3):
             got = in_threads(work)
     assert counts.compiled == 0
-    assert got[0] == pytest.approx(11)
+    want = [11 * math.exp(2.5 * math.sin(i + 2.5)) for i in range(THREADS)]
+    assert got == pytest.approx(want, rel=1e-5)
 
 
 def test_threads_train_models_of_their_own():
