@@ -167,11 +167,11 @@ Value lu_solve(Value lu, Value pivots, Value b, bool left, bool use_adjoint) {
   return adjoint(solve_left(lu, pivots, adjoint(b), !use_adjoint));
 }
 
-// PyTorch factors the transpose of a contiguous real matrix, which lies column by column as LAPACK
-// wants it, and its derivative formulas rely on that. Every tensor of this device is contiguous.
-bool factors_transpose(const Value& a) { return !base::is_complex(a.dtype()); }
+// For determinants PyTorch factors the transpose of a contiguous real matrix, which lies column by
+// column as LAPACK wants it, and the derivative formulas rely on that. Every tensor of this device
+// is contiguous.
 LuFactors lu_of_transpose(Value a) {
-  return lu_factors(factors_transpose(a) ? matrix_transpose(a) : a, /*pivot=*/true);
+  return lu_factors(base::is_complex(a.dtype()) ? a : matrix_transpose(a), /*pivot=*/true);
 }
 
 std::vector<Value> solve_ex(Value a, Value b, bool left, bool) {
@@ -184,8 +184,8 @@ std::vector<Value> solve_ex(Value a, Value b, bool left, bool) {
   }
   // A vector is a column on either side.
   const bool is_left = left || is_vector;
-  const LuFactors f = lu_of_transpose(a);
-  Value x = lu_solve(f.lu, f.pivots, b, is_left, factors_transpose(a));
+  const LuFactors f = lu_factors(a, /*pivot=*/true);
+  Value x = lu_solve(f.lu, f.pivots, b, is_left, /*use_adjoint=*/false);
   if (is_vector) x = hlo::reshape(x, Dims(x.dims().begin(), x.dims().end() - 1));
   return {x, f.lu, f.pivots, f.info};
 }
