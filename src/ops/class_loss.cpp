@@ -68,6 +68,10 @@ struct Samples {
 };
 
 Samples samples_of(Value self, Value target, const MaybeValue& weight, std::int64_t ignore_index) {
+  base::check(target.dtype() == DType::kInt64 || target.dtype() == DType::kUInt8,
+              "expected target dtype to be Long or Byte, but got ",
+              scalar_type_name(target.dtype()));
+  check_implemented(base::is_floating(self.dtype()), "nll_loss_out_frame", self.dtype());
   Samples s;
   s.scores = convert(self, accumulate_dtype(self.dtype()));
   target = hlo::reshape(convert(target, DType::kInt64), sample_dims(self));

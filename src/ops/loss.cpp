@@ -3,7 +3,8 @@
 #include "ops/loss.h"
 
 #include <optional>
-#include <vector>
+#include <string>
+#include <string_view>
 
 #include "base/error.h"
 #include "ops/promotion.h"
@@ -37,27 +38,33 @@ struct Operands {
   DType result;
 };
 
-Operands operands_of(Value self, Value target) {
+Operands operands_of(Value self, Value target, std::string_view kernel) {
   const DType result = result_type({self, target});
+  check_implemented(base::is_floating(result), kernel, result);
   const auto both = promote_to({self, target}, accumulate_dtype(result));
   return {both[0], both[1], result};
 }
 
 // A loss of each pair, or its derivative; `parameter` is beta or delta where it has one.
-using Pointwise = Value (*)(Value self, Value target, double parameter);
+struct Pointwise {
+  std::string_view kernel;  // what PyTorch's errors call it
+  Value (*function)(Value self, Value target, double parameter);
+};
 
-Value loss_of(Pointwise loss, Value self, Value target, std::int64_t reduction, double parameter) {
-  const Operands in = operands_of(self, target);
-  return convert(reduce_losses(loss(in.self, in.target, parameter), reduction), in.result);
+Value loss_of(const Pointwise& loss, Value self, Value target, std::int64_t reduction,
+              double parameter) {
+  const Operands in = operands_of(self, target, loss.kernel);
+  return convert(reduce_losses(loss.function(in.self, in.target, parameter), reduction), in.result);
 }
 
 // `derivative` is that of the loss with respect to self.
-Value gradient_of(Pointwise derivative, Value grad_output, Value self, Value target,
+Value gradient_of(const Pointwise& derivative, Value grad_output, Value self, Value target,
                   std::int64_t reduction, double parameter) {
-  const Operands in = operands_of(self, target);
+  const Operands in = operands_of(self, target, derivative.kernel);
   const Value grad =
       gradient_of_losses(convert(grad_output, in.self.dtype()), in.self.dims(), reduction);
-  return convert(hlo::multiply(derivative(in.self, in.target, parameter), grad), self.dtype());
+  return convert(hlo::multiply(derivative.function(in.self, in.target, parameter), grad),
+                 self.dtype());
 }
 
 // ---- Regression ---------------------------------------------------------------------------------
@@ -117,7 +124,8 @@ Value soft_margin_derivative(Value self, Value target, double) {
 }
 
 // A loss of (self, target, reduction) and its gradient.
-void register_plain(Registry& m, const std::string& name, Pointwise loss, Pointwise derivative) {
+void register_plain(Registry& m, const std::string& name, const Pointwise& loss,
+                    const Pointwise& derivative) {
   m.impl(name, [loss](Value self, Value target, std::int64_t reduction) {
     return loss_of(loss, self, target, reduction, 0);
   });
@@ -128,8 +136,8 @@ void register_plain(Registry& m, const std::string& name, Pointwise loss, Pointw
 }
 
 // As above with a parameter, `beta` or `delta`, at the end.
-void register_with_parameter(Registry& m, const std::string& name, Pointwise loss,
-                             Pointwise derivative) {
+void register_with_parameter(Registry& m, const std::string& name, const Pointwise& loss,
+                             const Pointwise& derivative) {
   m.impl(name, [loss](Value self, Value target, std::int64_t reduction, double parameter) {
     return loss_of(loss, self, target, reduction, parameter);
   });
@@ -151,7 +159,7 @@ Value bounded_log(Value log) { return hlo::maximum(log, hlo::full_like(log, -100
 
 Value binary_cross_entropy(Value self, Value target, const MaybeValue& weight,
                            std::int64_t reduction) {
-  const Operands in = operands_of(self, target);
+  const Operands in = operands_of(self, target, "binary_cross_entropy");
   const Value log_one = bounded_log(hlo::log(in.self));
   const Value log_zero = bounded_log(hlo::log_plus_one(hlo::negate(in.self)));
   const Value zero_part =
@@ -162,7 +170,7 @@ Value binary_cross_entropy(Value self, Value target, const MaybeValue& weight,
 
 Value binary_cross_entropy_backward(Value grad_output, Value self, Value target,
                                     const MaybeValue& weight, std::int64_t reduction) {
-  const Operands in = operands_of(self, target);
+  const Operands in = operands_of(self, target, "binary_cross_entropy_backward");
   const Value spread = hlo::multiply(hlo::subtract(hlo::full_like(in.self, 1), in.self), in.self);
   const Value slope = hlo::divide(hlo::subtract(in.self, in.target),
                                   hlo::maximum(spread, hlo::full_like(spread, 1e-12)));
@@ -174,7 +182,7 @@ Value binary_cross_entropy_backward(Value grad_output, Value self, Value target,
 // (1 - target) * x + (1 + (pos_weight - 1) * target) * softplus(-x)
 Value binary_cross_entropy_with_logits(Value self, Value target, const MaybeValue& weight,
                                        const MaybeValue& pos_weight, std::int64_t reduction) {
-  const Operands in = operands_of(self, target);
+  const Operands in = operands_of(self, target, "log_sigmoid_cpu");
   const Value zero = hlo::full_like(in.self, 0);
   const Value one = hlo::full_like(in.self, 1);
   const Value tail = hlo::log_plus_one(hlo::exponential(hlo::negate(hlo::abs(in.self))));
@@ -191,10 +199,14 @@ Value binary_cross_entropy_with_logits(Value self, Value target, const MaybeValu
 }  // namespace
 
 void register_loss(Registry& m) {
-  register_plain(m, "mse_loss", squared_error, squared_error_derivative);
-  register_plain(m, "soft_margin_loss", soft_margin, soft_margin_derivative);
-  register_with_parameter(m, "smooth_l1_loss", smooth_l1, smooth_l1_derivative);
-  register_with_parameter(m, "huber_loss", huber, huber_derivative);
+  register_plain(m, "mse_loss", {"mse_cpu", squared_error},
+                 {"mse_backward_cpu_out", squared_error_derivative});
+  register_plain(m, "soft_margin_loss", {"exp_vml_cpu", soft_margin},
+                 {"exp_vml_cpu", soft_margin_derivative});
+  register_with_parameter(m, "smooth_l1_loss", {"smooth_l1_cpu", smooth_l1},
+                          {"smooth_l1_backward_cpu_out", smooth_l1_derivative});
+  register_with_parameter(m, "huber_loss", {"huber_cpu", huber},
+                          {"huber_backward_cpu_out", huber_derivative});
   m.impl("binary_cross_entropy", binary_cross_entropy);
   m.impl("binary_cross_entropy_backward", binary_cross_entropy_backward);
   m.impl("binary_cross_entropy_with_logits", binary_cross_entropy_with_logits);

@@ -116,7 +116,12 @@ Value extremum(Value self, bool greatest, std::string_view op) {
   return greatest ? reduce_max(self, all_dims(self)) : reduce_min(self, all_dims(self));
 }
 
+void check_ordered(Value self, std::string_view op) {
+  base::check(!base::is_complex(self.dtype()), op, "(): does not support complex input");
+}
+
 Pair extremum_along(Value self, std::int64_t dim, bool keepdim, bool greatest) {
+  check_ordered(self, greatest ? "max" : "min");
   const Value operand = at_least_1d(self);
   const Dims dims = wrap_dims({dim}, operand.rank());
   const auto [value, index] = reduce_with_index(operand, dims[0], greatest);
@@ -125,6 +130,7 @@ Pair extremum_along(Value self, std::int64_t dim, bool keepdim, bool greatest) {
 }
 
 Value index_of_extremum(Value self, std::optional<std::int64_t> dim, bool keepdim, bool greatest) {
+  check_ordered(self, greatest ? "argmax" : "argmin");
   if (dim.has_value()) return std::get<1>(extremum_along(self, *dim, keepdim, greatest));
   const Value flat = hlo::reshape(self, {self.num_elements()});
   const Value index = reduce_with_index(flat, 0, greatest).second;
@@ -147,14 +153,17 @@ void register_extrema(Registry& m) {
     return index_of_extremum(self, dim, keepdim, false);
   });
   m.impl("amax", [](Value self, const Dims& dim, bool keepdim) {
+    check_implemented(!base::is_complex(self.dtype()), "max_values_cpu", self.dtype());
     const Dims dims = wrap_dims(dim, self.rank());
     return with_keepdim(reduce_max(self, dims), self, dims, keepdim);
   });
   m.impl("amin", [](Value self, const Dims& dim, bool keepdim) {
+    check_implemented(!base::is_complex(self.dtype()), "min_values_cpu", self.dtype());
     const Dims dims = wrap_dims(dim, self.rank());
     return with_keepdim(reduce_min(self, dims), self, dims, keepdim);
   });
   const auto aminmax = [](Value self, std::optional<std::int64_t> dim, bool keepdim) -> Pair {
+    check_implemented(!base::is_complex(self.dtype()), "aminmax_cpu", self.dtype());
     const Dims dims = dim.has_value() ? dims_of(self, *dim) : all_dims(self);
     return {with_keepdim(reduce_min(self, dims), self, dims, keepdim),
             with_keepdim(reduce_max(self, dims), self, dims, keepdim)};

@@ -48,9 +48,12 @@ Value log_softmax_gradient(Value grad, Value output, const Dims& dims) {
 
 void register_forward(Registry& m, const char* name, Value (*function)(Value, const Dims&)) {
   m.impl(name, [name, function](Value self, std::int64_t dim, bool half_to_float) {
-    check_implemented(base::is_floating(self.dtype()), name, self.dtype());
+    const Dims dims = along(self, dim);
+    const bool is_last = dims.empty() || dims[0] == self.rank() - 1;
+    check_implemented(base::is_floating(self.dtype()),
+                      base::str(&name[1], is_last ? "_lastdim" : "", "_kernel_impl"), self.dtype());
     const Value x = convert(self, accumulate_dtype(self.dtype()));
-    return convert(function(x, along(x, dim)), half_to_float ? DType::kFloat32 : self.dtype());
+    return convert(function(x, dims), half_to_float ? DType::kFloat32 : self.dtype());
   });
 }
 

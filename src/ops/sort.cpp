@@ -152,6 +152,7 @@ Sorted top_of_floats(Value x, std::int64_t k, std::int64_t dim, bool largest) {
 
 Pair topk(Value self, std::int64_t k, std::int64_t dim, bool largest, bool /*sorted*/) {
   base::check(self.dtype() != DType::kBool, "topk does not support bool dtypes on CPU");
+  base::check(!base::is_complex(self.dtype()), "topk does not support complex dtypes on CPU");
   const Value x = at_least_1d(self);
   const std::int64_t axis = wrap_dim(dim, x.rank());
   base::check(k >= 0 && k <= x.dim(axis), "selected index k out of range");
@@ -260,8 +261,11 @@ Pair kthvalue(Value self, std::int64_t k, std::int64_t dim, bool keepdim) {
   });
 }
 
+bool is_ordered(DType dtype) { return dtype != DType::kBool && !base::is_complex(dtype); }
+
 void register_median(Registry& m, const std::string& name, bool ignore_nan) {
   m.impl(name, [ignore_nan](Value self) {
+    check_implemented(is_ordered(self.dtype()), "median_cpu", self.dtype());
     if (self.num_elements() == 0) {
       const double nan = std::numeric_limits<double>::quiet_NaN();
       return base::is_integral(self.dtype()) ? lowest(self.builder(), self.dtype())
@@ -270,6 +274,7 @@ void register_median(Registry& m, const std::string& name, bool ignore_nan) {
     return median(hlo::reshape(self, {self.num_elements()}), 0, ignore_nan).values;
   });
   m.impl(name + ".dim", [name, ignore_nan](Value self, std::int64_t dim, bool keepdim) {
+    check_implemented(is_ordered(self.dtype()), "median_out", self.dtype());
     return choose_along(self, dim, keepdim, name, [ignore_nan](Value x, std::int64_t axis) {
       return median(x, axis, ignore_nan);
     });
