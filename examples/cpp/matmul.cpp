@@ -1,8 +1,9 @@
-// The xla device from C++, without Python: a matrix product on `xla:0`, compared with PyTorch's own.
+// The xla device from C++, without Python: a matrix product on `xla:0`, compared with PyTorch's
+// own.
 //
-// Linking libtorch_xla.so is all that it takes: the library registers the device with PyTorch when it
-// is loaded. Which plugin runs it is said by the environment, since the installed ones are looked up
-// in Python alone:
+// Linking libtorch_xla.so is all that it takes: the library registers the device with PyTorch when
+// it is loaded. Which plugin runs it is said by the environment, since the installed ones are
+// looked up in Python alone:
 //
 //   cmake --build build/release --target example_matmul
 //   PJRT_LIBRARY_PATH=/path/to/plugin.so build/release/example_matmul

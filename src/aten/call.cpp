@@ -48,8 +48,8 @@ std::uint64_t bits_of(const Scalar& scalar) {
 }
 
 bool is_zero_or_one(const Scalar& scalar) {
-  const double value = scalar.is_int() ? static_cast<double>(scalar.to<std::int64_t>())
-                                       : scalar.to<double>();
+  const double value =
+      scalar.is_int() ? static_cast<double>(scalar.to<std::int64_t>()) : scalar.to<double>();
   return (value == 0 && !std::signbit(value)) || value == 1;
 }
 
@@ -197,9 +197,9 @@ void Call::read_constant(const Argument& argument, const c10::IValue& value) {
 void Call::draw_key(const c10::IValue* generator) {
   words_.push_back(tag(kNumberSlot, static_cast<std::uint64_t>(DType::kUInt64)));
   if (device_ == nullptr) find_device({});
-  slots_.push_back(next_random_key(
-      *device_, generator == nullptr || generator->isNone() ? std::nullopt
-                                                            : std::optional(generator->toGenerator())));
+  slots_.push_back(next_random_key(*device_, generator == nullptr || generator->isNone()
+                                                 ? std::nullopt
+                                                 : std::optional(generator->toGenerator())));
 }
 
 Call::Numeric Call::number_of(const at::Tensor& cpu_scalar) const {
@@ -229,9 +229,9 @@ Call::Numeric Call::number_of(const c10::IValue& value, Travel travel) const {
   number.value = to_scalar(value);
   number.dtype = number.value.dtype();
   const bool fits = number.value.is_int() || number.value.is_floating();
-  number.slot = {number.value.is_floating() ? DType::kFloat64 : DType::kInt64,
-                 travel == Travel::kPromotable ? graph::SlotMode::kPromotable
-                                               : graph::SlotMode::kData};
+  number.slot = {
+      number.value.is_floating() ? DType::kFloat64 : DType::kInt64,
+      travel == Travel::kPromotable ? graph::SlotMode::kPromotable : graph::SlotMode::kData};
   if (travel == Travel::kData) {
     number.in_slot = fits && (no_special_scalars_ || !is_zero_or_one(number.value));
   } else {

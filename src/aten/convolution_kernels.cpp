@@ -48,14 +48,15 @@ void correlate(const HostCall& call) {
 at::Tensor gradient(const HostCall& call, const at::Tensor& grad, const at::Tensor& input,
                     const at::Tensor& weight, std::array<bool, 3> mask) {
   const auto rank = static_cast<std::size_t>(input.dim() - 2);
-  const auto grads = at::convolution_backward(
-      grad, input, weight, at::OptionalIntArrayRef(), list(call, "stride"), list(call, "padding"),
-      list(call, "dilation"), /*transposed=*/false, std::vector<std::int64_t>(rank, 0),
-      call.integer("groups"), mask);
+  const auto grads =
+      at::convolution_backward(grad, input, weight, at::OptionalIntArrayRef(), list(call, "stride"),
+                               list(call, "padding"), list(call, "dilation"), /*transposed=*/false,
+                               std::vector<std::int64_t>(rank, 0), call.integer("groups"), mask);
   return mask[0] ? std::get<0>(grads) : std::get<1>(grads);
 }
 
-// [output, weight] to input: the adjoint of `correlate` in its input, whose values it does not need.
+// [output, weight] to input: the adjoint of `correlate` in its input, whose values it does not
+// need.
 void adjoint_input(const HostCall& call) {
   const Below below;
   const at::Tensor grad = tensor_over(call.input(0));

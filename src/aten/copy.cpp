@@ -46,8 +46,7 @@ std::shared_ptr<runtime::Array> upload(const at::Tensor& cpu, runtime::Device& d
 void copy_from_cpu(TensorImpl& dst, const at::Tensor& src) {
   const graph::TensorType& type = *dst.xla_type();
   check_no_overlap(type);
-  const at::Tensor converted =
-      src.to(to_scalar_type(type.shape.dtype)).expand(type.shape.dims);
+  const at::Tensor converted = src.to(to_scalar_type(type.shape.dtype)).expand(type.shape.dims);
   write_data(dst, upload(converted, dst.xla_device()));
 }
 
@@ -101,20 +100,20 @@ at::Tensor copy_from_and_resize(const at::Tensor& self, const at::Tensor& dst) {
 at::Tensor record_to_copy(const at::Tensor& self, std::optional<at::ScalarType> dtype,
                           std::optional<at::MemoryFormat> memory_format) {
   static auto* const record = new Recorder("aten::_to_copy", "");
-  return (*record)({self, dtype, c10::IValue(), c10::IValue(), c10::IValue(), false,
-                    memory_format});
+  return (*record)(
+      {self, dtype, c10::IValue(), c10::IValue(), c10::IValue(), false, memory_format});
 }
 
 // The strides that a copy of `self` on another device has.
 base::Dims copied_strides(const at::Tensor& self, std::optional<at::MemoryFormat> memory_format) {
-  const at::Tensor like = at::empty_like(
-      self, self.options().device(c10::DeviceType::Meta), memory_format);
+  const at::Tensor like =
+      at::empty_like(self, self.options().device(c10::DeviceType::Meta), memory_format);
   return like.strides().vec();
 }
 
 at::Tensor to_copy(const at::Tensor& self, std::optional<at::ScalarType> dtype,
-                   std::optional<at::Layout>, std::optional<at::Device> device,
-                   std::optional<bool>, bool, std::optional<at::MemoryFormat> memory_format) {
+                   std::optional<at::Layout>, std::optional<at::Device> device, std::optional<bool>,
+                   bool, std::optional<at::MemoryFormat> memory_format) {
   const at::Device target = device.value_or(self.device());
   if (TensorImpl* impl = as_xla(self)) {
     if (target.is_xla() && &device_of(target) == &impl->xla_device()) {
@@ -124,8 +123,7 @@ at::Tensor to_copy(const at::Tensor& self, std::optional<at::ScalarType> dtype,
       // Converted where it is: what crosses the border is what was asked for.
       // A copy in between would make every read of a value run a program.
       const bool is_converted = dtype.has_value() && *dtype != self.scalar_type();
-      const at::Tensor converted =
-          is_converted ? record_to_copy(self, dtype, std::nullopt) : self;
+      const at::Tensor converted = is_converted ? record_to_copy(self, dtype, std::nullopt) : self;
       const at::Tensor cpu = to_cpu({converted}).front();
       return memory_format.has_value() || !target.is_cpu()
                  ? cpu.to(cpu.options().device(target), false, false, memory_format)
@@ -175,8 +173,8 @@ bool equal(const at::Tensor& self, const at::Tensor& other) {
 at::Tensor grown(const at::Tensor& self, at::IntArrayRef size, const graph::TensorType& memory) {
   at::Tensor out = at::empty(size, self.options());
   const bool is_whole = memory.shape.dtype == to_dtype(self.scalar_type());
-  const std::int64_t known = is_whole ? memory.shape.num_elements() - self.storage_offset()
-                                      : self.numel();
+  const std::int64_t known =
+      is_whole ? memory.shape.num_elements() - self.storage_offset() : self.numel();
   const std::int64_t kept = std::min(out.numel(), known);
   if (kept <= 0) return out;
   const at::Tensor old = is_whole ? self.as_strided({kept}, {1}, self.storage_offset())
@@ -193,8 +191,9 @@ const at::Tensor& resize_(const at::Tensor& self, at::IntArrayRef size,
   const at::NoGradGuard no_grad;
   const base::Dims sizes = size.vec();
   const graph::TensorType& memory = *impl.alias()->type();
-  const bool fits = memory.shape.dtype == to_dtype(self.scalar_type()) &&
-                    self.storage_offset() + base::num_elements(sizes) <= memory.shape.num_elements();
+  const bool fits =
+      memory.shape.dtype == to_dtype(self.scalar_type()) &&
+      self.storage_offset() + base::num_elements(sizes) <= memory.shape.num_elements();
   const at::Tensor resized =
       fits ? self.as_strided(sizes, graph::contiguous_strides(sizes), self.storage_offset())
            : grown(self, size, memory);
@@ -239,9 +238,9 @@ std::vector<at::Tensor> to_cpu(at::TensorList tensors) {
     const std::vector<std::shared_ptr<runtime::Array>> arrays = materialize(tensors);
     std::vector<runtime::Download> downloads;
     for (std::size_t i = 0; i < tensors.size(); ++i) {
-      dense.push_back(at::empty(tensors[i].sizes(), at::TensorOptions()
-                                                        .dtype(tensors[i].scalar_type())
-                                                        .device(at::kCPU)));
+      dense.push_back(
+          at::empty(tensors[i].sizes(),
+                    at::TensorOptions().dtype(tensors[i].scalar_type()).device(at::kCPU)));
       if (dense.back().numel() > 0) {
         downloads.push_back({arrays[i].get(), dense.back().mutable_data_ptr()});
       }

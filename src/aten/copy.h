@@ -10,7 +10,8 @@ namespace torch_xla::aten {
 
 void register_copies(torch::Library& m);
 
-// The values on the CPU, all transfers under way at once. Strides are kept where the tensor is dense.
+// The values on the CPU, all transfers under way at once. Strides are kept where the tensor is
+// dense.
 std::vector<at::Tensor> to_cpu(at::TensorList tensors);
 // Puts the values of CPU tensors on a device, in new tensors.
 at::Tensor to_device(const at::Tensor& cpu, c10::Device device);

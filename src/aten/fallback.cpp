@@ -1,5 +1,5 @@
-// Operators without a lowering run on the CPU: right, counted as `aten::<op>`, and warned about once
-// each, at the user's line.
+// Operators without a lowering run on the CPU: right, counted as `aten::<op>`, and warned about
+// once each, at the user's line.
 #include "aten/fallback.h"
 
 #include <ATen/native/CPUFallback.h>
@@ -18,8 +18,8 @@ void check_supported(const c10::OperatorHandle& op, const torch::jit::Stack& sta
     if (!value.isTensor() || !value.toTensor().defined()) continue;
     const at::Tensor& tensor = value.toTensor();
     TORCH_CHECK_NOT_IMPLEMENTED(
-        !tensor.is_sparse() && !tensor.is_quantized() && !tensor.is_nested(),
-        op.schema().name(), ": sparse, quantized and nested tensors are not supported on the xla "
+        !tensor.is_sparse() && !tensor.is_quantized() && !tensor.is_nested(), op.schema().name(),
+        ": sparse, quantized and nested tensors are not supported on the xla "
         "device; use .to_dense(), or the CPU");
   }
 }
@@ -38,7 +38,8 @@ void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   check_supported(op, *stack);
   base::counter(name).add();
   if (is_first_use(name)) {
-    TORCH_WARN(name, " has no lowering and runs on the CPU: its inputs are computed, copied to the "
+    TORCH_WARN(name,
+               " has no lowering and runs on the CPU: its inputs are computed, copied to the "
                "host and back, here and every time it is called.");
   }
   at::native::cpu_fallback(op, stack);

@@ -27,9 +27,10 @@ std::uint64_t XlaGenerator::seed() {
 }
 
 void XlaGenerator::set_state(const c10::TensorImpl& new_state) {
-  TORCH_CHECK(new_state.numel() == 16 && new_state.dtype() == caffe2::TypeMeta::Make<std::uint8_t>(),
-              "set_state: the state of an xla generator is a uint8 tensor of 16 elements, got ",
-              new_state.numel(), " elements of ", new_state.dtype().name());
+  TORCH_CHECK(
+      new_state.numel() == 16 && new_state.dtype() == caffe2::TypeMeta::Make<std::uint8_t>(),
+      "set_state: the state of an xla generator is a uint8 tensor of 16 elements, got ",
+      new_state.numel(), " elements of ", new_state.dtype().name());
   const auto* bytes = static_cast<const std::uint8_t*>(new_state.data());
   std::memcpy(&seed_, bytes, sizeof seed_);
   std::memcpy(&offset_, bytes + sizeof seed_, sizeof offset_);
@@ -65,10 +66,9 @@ const at::Generator& default_generator(c10::DeviceIndex index) {
 
 std::uint64_t next_random_key(const runtime::Device& device,
                               const std::optional<at::Generator>& generator) {
-  at::Generator chosen =
-      generator.has_value() && generator->defined()
-          ? *generator
-          : default_generator(static_cast<c10::DeviceIndex>(device.ordinal()));
+  at::Generator chosen = generator.has_value() && generator->defined()
+                             ? *generator
+                             : default_generator(static_cast<c10::DeviceIndex>(device.ordinal()));
   TORCH_CHECK(chosen.device().is_xla(), "Expected a 'xla' device type for generator but found '",
               chosen.device().type(), "'");
   const std::lock_guard lock(chosen.mutex());

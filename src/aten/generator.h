@@ -1,7 +1,7 @@
 // Random state of the xla device. Nothing random runs on the host: a random call draws a 64-bit key
-// from its generator while it is recorded, and the program derives its numbers from that key. So the
-// state is two integers, readable without running anything, and results do not depend on where the
-// barriers are.
+// from its generator while it is recorded, and the program derives its numbers from that key. So
+// the state is two integers, readable without running anything, and results do not depend on where
+// the barriers are.
 #pragma once
 
 #include <ATen/core/Generator.h>

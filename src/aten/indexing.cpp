@@ -12,7 +12,8 @@ namespace {
 
 using Indices = c10::List<std::optional<at::Tensor>>;
 
-// Integer indices on self's device. A mask becomes the indices of its true elements, which reads it.
+// Integer indices on self's device. A mask becomes the indices of its true elements, which reads
+// it.
 Indices prepare(const at::Tensor& self, const Indices& indices) {
   Indices out;
   std::int64_t dim = 0;
@@ -60,9 +61,9 @@ bool is_masked_fill(const at::Tensor& self, const Indices& indices, const at::Te
   if (accumulate || indices.size() != 1 || values.numel() != 1) return false;
   const std::optional<at::Tensor> mask = indices.get(0);
   return mask.has_value() && mask->defined() && mask->scalar_type() == at::kBool &&
-         mask->sizes() == self.sizes().slice(0, std::min<std::size_t>(
-                                                    static_cast<std::size_t>(mask->dim()),
-                                                    static_cast<std::size_t>(self.dim())));
+         mask->sizes() ==
+             self.sizes().slice(0, std::min<std::size_t>(static_cast<std::size_t>(mask->dim()),
+                                                         static_cast<std::size_t>(self.dim())));
 }
 
 at::Tensor on_device_of(const at::Tensor& self, const at::Tensor& values) {

@@ -1,8 +1,8 @@
 // Inference by Meta kernels and by lowerings.
 #include "aten/infer.h"
 
-#include <ATen/ops/empty_strided.h>
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/empty_strided.h>
 
 #include "aten/errors.h"
 #include "aten/tensor.h"
@@ -17,10 +17,9 @@ at::Tensor to_meta(const at::Tensor& tensor) {
   const TensorImpl* impl = as_xla(tensor);
   if (impl == nullptr) return tensor;
   const graph::TensorType& type = *impl->xla_type();
-  return at::empty_strided(type.shape.dims, type.strides,
-                           at::TensorOptions()
-                               .dtype(to_scalar_type(type.shape.dtype))
-                               .device(c10::DeviceType::Meta));
+  return at::empty_strided(
+      type.shape.dims, type.strides,
+      at::TensorOptions().dtype(to_scalar_type(type.shape.dtype)).device(c10::DeviceType::Meta));
 }
 
 c10::IValue to_meta(const c10::IValue& value) {
@@ -44,8 +43,8 @@ c10::IValue to_meta(const c10::IValue& value) {
 
 const graph::TensorType* type_of(const at::Tensor& tensor) {
   if (!tensor.defined()) return nullptr;
-  return graph::intern({{to_dtype(tensor.scalar_type()), tensor.sizes().vec()},
-                        tensor.strides().vec()});
+  return graph::intern(
+      {{to_dtype(tensor.scalar_type()), tensor.sizes().vec()}, tensor.strides().vec()});
 }
 
 void append_types(const c10::IValue& value, std::vector<const graph::TensorType*>& types) {
@@ -82,8 +81,8 @@ std::vector<const graph::TensorType*> written_types(const Operator& op,
   for (const std::size_t i : op.written) {
     const c10::IValue& value = arguments[i];
     if (value.isTensor()) {
-      types.push_back(expect_xla(value.toTensor(), op.schema.name, op.schema.args[i].name)
-                          .xla_type());
+      types.push_back(
+          expect_xla(value.toTensor(), op.schema.name, op.schema.args[i].name).xla_type());
     } else {
       for (const at::Tensor& tensor : value.toTensorList()) {
         types.push_back(expect_xla(tensor, op.schema.name, op.schema.args[i].name).xla_type());
@@ -104,9 +103,9 @@ void check_in_place(const Operator& op, const std::vector<const graph::TensorTyp
     TORCH_CHECK(from.dims == to.dims, "aten::", op.schema.name, ": output with shape ",
                 base::to_string(to.dims), " doesn't match the broadcast shape ",
                 base::to_string(from.dims));
-    TORCH_CHECK(c10::canCast(to_scalar_type(from.dtype), to_scalar_type(to.dtype)),
-                "result type ", to_scalar_type(from.dtype),
-                " can't be cast to the desired output type ", to_scalar_type(to.dtype));
+    TORCH_CHECK(c10::canCast(to_scalar_type(from.dtype), to_scalar_type(to.dtype)), "result type ",
+                to_scalar_type(from.dtype), " can't be cast to the desired output type ",
+                to_scalar_type(to.dtype));
   }
 }
 

@@ -193,7 +193,8 @@ graph::Schema to_schema(const c10::FunctionSchema& schema) {
   graph::Schema out;
   out.name = schema.name().substr(schema.name().find("::") + 2);
   if (!schema.overload_name().empty()) out.name += "." + schema.overload_name();
-  for (const c10::Argument& argument : schema.arguments()) out.args.push_back(to_argument(argument));
+  for (const c10::Argument& argument : schema.arguments())
+    out.args.push_back(to_argument(argument));
   for (const c10::Argument& ret : schema.returns()) out.returns.push_back(to_return(ret));
   return out;
 }

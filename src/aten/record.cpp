@@ -57,8 +57,8 @@ const graph::Entry* make_entry(const Operator& op, const Call& call,
   return memo().insert(call.words(), std::move(entry));
 }
 
-// Throws as PyTorch does when a call reads and writes two tensors that share a part of their memory:
-// which elements it reads before and which after the write would be undefined.
+// Throws as PyTorch does when a call reads and writes two tensors that share a part of their
+// memory: which elements it reads before and which after the write would be undefined.
 void check_no_partial_overlap(const TensorImpl& written, const TensorImpl& read) {
   if (&written == &read || written.alias() != read.alias()) return;
   if (written.numel() == 0 || read.numel() == 0) return;
@@ -164,7 +164,8 @@ void RecordingKernel::operator()(const c10::OperatorHandle&, c10::DispatchKeySet
   const Operator& op = *op_;
   const Call call(op, *stack);
   const graph::Entry* entry = memo().find(call.words());
-  if (entry == nullptr) [[unlikely]] entry = make_entry(op, call, *stack);
+  if (entry == nullptr) [[unlikely]]
+    entry = make_entry(op, call, *stack);
   op.counter->add();
   const auto arguments = torch::jit::last(*stack, op.arguments.size());
   std::size_t num_fresh = entry->outputs.size();
@@ -221,8 +222,7 @@ void OutKernel::operator()(const c10::OperatorHandle& handle, c10::DispatchKeySe
     if (out.sizes() != result.sizes()) {
       if (out.numel() != 0) {
         TORCH_WARN("An output with one or more elements was resized since it had shape ",
-                   out.sizes(), ", which does not match the required output shape ",
-                   result.sizes(),
+                   out.sizes(), ", which does not match the required output shape ", result.sizes(),
                    ". This behavior is deprecated, and in a future PyTorch release outputs will "
                    "not be resized unless they have zero elements. You can explicitly reuse an out "
                    "tensor t by resizing it, inplace, to zero elements with t.resize_(0).");

@@ -1,6 +1,6 @@
 // The recording kernel: one boxed function behind every operator that has a lowering. It reads the
-// arguments, finds the memo entry, appends a node and makes the result tensors; in-place calls write
-// the node's outputs to their arguments.
+// arguments, finds the memo entry, appends a node and makes the result tensors; in-place calls
+// write the node's outputs to their arguments.
 #pragma once
 
 #include <ATen/core/boxing/KernelFunction.h>

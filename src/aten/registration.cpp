@@ -1,5 +1,5 @@
-// Registers kernels: one recording kernel per operator with a lowering, the view and copy operators,
-// `out=` overloads over their functional ones, and the fallback for the rest.
+// Registers kernels: one recording kernel per operator with a lowering, the view and copy
+// operators, `out=` overloads over their functional ones, and the fallback for the rest.
 #include "aten/registration.h"
 
 #include <torch/library.h>

@@ -49,8 +49,7 @@ const graph::Entry* find_entry(const ViewStep& step, const graph::TensorType* pa
       graph::intern({{view.dtype, view.sizes.vec()}, view.strides.vec()});
   graph::Entry forward = make_entry(step.op.forward, step, {parent}, type);
   words.front() = reinterpret_cast<std::uintptr_t>(&step.op.inverse);
-  forward.inverse =
-      memo().insert(key, make_entry(step.op.inverse, step, {parent, type}, parent));
+  forward.inverse = memo().insert(key, make_entry(step.op.inverse, step, {parent, type}, parent));
   words.front() = reinterpret_cast<std::uintptr_t>(&step.op);
   return memo().insert(key, std::move(forward));
 }
@@ -79,9 +78,8 @@ at::Tensor make_view(const TensorImpl& self, const ViewStep& step, const ViewTyp
   const graph::Entry* entry = find_entry(step, parent, type);
   std::vector<std::uint64_t> slots;
   if (step.slot_position >= 0) slots.push_back(static_cast<std::uint64_t>(step.slot));
-  graph::ViewRef view = graph::ViewRef::adopt(
-      new graph::View(self.view(), entry, entry->inverse,
-                      std::move(slots)));
+  graph::ViewRef view =
+      graph::ViewRef::adopt(new graph::View(self.view(), entry, entry->inverse, std::move(slots)));
   return make_view(self, std::move(view), entry->outputs[0], type.storage_offset);
 }
 

@@ -24,10 +24,13 @@ struct ViewOperator {
 // caller's memory, so that a call the memo knows allocates nothing for it.
 class ViewConstant {
  public:
-  ViewConstant(std::int64_t value) : kind_(kInteger), value_(value) {}  // NOLINT(google-explicit-constructor)
-  ViewConstant(const at::DimVector& dims) : kind_(kDims), dims_(dims) {}  // NOLINT(google-explicit-constructor)
-  ViewConstant(at::IntArrayRef dims) : kind_(kDims), dims_(dims) {}  // NOLINT(google-explicit-constructor)
-  ViewConstant(base::DType dtype)  // NOLINT(google-explicit-constructor)
+  ViewConstant(std::int64_t value)
+      : kind_(kInteger), value_(value) {}  // NOLINT(google-explicit-constructor)
+  ViewConstant(const at::DimVector& dims)
+      : kind_(kDims), dims_(dims) {}  // NOLINT(google-explicit-constructor)
+  ViewConstant(at::IntArrayRef dims)
+      : kind_(kDims), dims_(dims) {}  // NOLINT(google-explicit-constructor)
+  ViewConstant(base::DType dtype)     // NOLINT(google-explicit-constructor)
       : kind_(kDType), value_(static_cast<std::int64_t>(dtype)) {}
   graph::Attribute attribute() const;
   void add_to(c10::SmallVectorImpl<std::uint64_t>& words) const;

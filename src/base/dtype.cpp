@@ -28,8 +28,8 @@ constexpr std::array<DTypeInfo, kNumDTypes> kTable = {{
     {"complex128", "complex<f64>", "c128", 16, DTypeKind::kComplex},
 }};
 
-// Unsigned and signed integers meet in the smallest signed type that holds both; uint64 has none and
-// PyTorch answers float32 for it.
+// Unsigned and signed integers meet in the smallest signed type that holds both; uint64 has none
+// and PyTorch answers float32 for it.
 DType promote_integers(DType a, DType b) {
   const bool a_unsigned = kind_of(a) == DTypeKind::kUnsigned;
   const bool b_unsigned = kind_of(b) == DTypeKind::kUnsigned;

@@ -1,6 +1,6 @@
 // Element types of tensors and the facts every layer needs about them: PyTorch's name, StableHLO's
-// name, width, and kind. The values are ours; `src/aten` maps them to c10::ScalarType and `src/pjrt`
-// to PJRT_Buffer_Type.
+// name, width, and kind. The values are ours; `src/aten` maps them to c10::ScalarType and
+// `src/pjrt` to PJRT_Buffer_Type.
 #pragma once
 
 #include <cstdint>
@@ -33,8 +33,8 @@ inline constexpr int kNumDTypes = static_cast<int>(DType::kComplex128) + 1;
 enum class DTypeKind : std::uint8_t { kBool, kUnsigned, kSigned, kFloating, kComplex };
 
 struct DTypeInfo {
-  std::string_view name;      // PyTorch's name: "float32"
-  std::string_view hlo_name;  // StableHLO's name: "f32"
+  std::string_view name;        // PyTorch's name: "float32"
+  std::string_view hlo_name;    // StableHLO's name: "f32"
   std::string_view short_name;  // the name XLA prints in shapes: "f32", "pred", "s64"
   int size_bytes;
   DTypeKind kind;

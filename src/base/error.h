@@ -45,7 +45,8 @@ template <typename... Args>
 // "op: what must hold, got what".
 template <typename... Args>
 void check(bool condition, const Args&... message) {
-  if (!condition) [[unlikely]] fail(ErrorKind::kInvalidArgument, message...);
+  if (!condition) [[unlikely]]
+    fail(ErrorKind::kInvalidArgument, message...);
 }
 
 template <typename... Args>

@@ -71,9 +71,7 @@ struct AddAttribute {
     for (const bool flag : flags) hasher.add(flag ? 1 : 0);
   }
   void operator()(const std::string& text) const { hasher.add(std::string_view(text)); }
-  void operator()(const base::DType& dtype) const {
-    hasher.add(static_cast<std::uint64_t>(dtype));
-  }
+  void operator()(const base::DType& dtype) const { hasher.add(static_cast<std::uint64_t>(dtype)); }
 };
 
 }  // namespace

@@ -17,7 +17,7 @@ namespace torch_xla::graph {
 
 // An operator as nodes see it: what it is called decides how it is lowered (`ops::Registry`).
 struct Op {
-  std::string name;       // the registry's name: "add.Tensor", "slice.Tensor:inverse"
+  std::string name;      // the registry's name: "add.Tensor", "slice.Tensor:inverse"
   bool is_view = false;  // cheap to recompute, so its value is never kept by a partial execution
   // In-place and `out=`: the lowered result is converted and broadcast to the recorded type.
   bool converts_result = false;

@@ -13,9 +13,7 @@ const DataPtr kNoData;
 
 }  // namespace
 
-Node::Edge* Node::edges() const {
-  return reinterpret_cast<Edge*>(const_cast<Node*>(this) + 1);
-}
+Node::Edge* Node::edges() const { return reinterpret_cast<Edge*>(const_cast<Node*>(this) + 1); }
 
 std::span<const std::uint64_t> Node::slots() const {
   return {reinterpret_cast<const std::uint64_t*>(edges() + max_operands_), num_slots_};

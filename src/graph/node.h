@@ -68,8 +68,8 @@ class Node {
   void set_data(std::uint32_t output, DataPtr data);
   // True when every output has been computed.
   bool is_computed() const;
-  // Moves the operands to `garbage`, to be freed outside the lock. What is dropped can't be computed
-  // from this node any more.
+  // Moves the operands to `garbage`, to be freed outside the lock. What is dropped can't be
+  // computed from this node any more.
   void drop_operands(std::vector<NodeRef>& garbage);
 
   std::uint32_t use_count() const { return refs_.load(std::memory_order_acquire); }

@@ -28,7 +28,7 @@ struct Trace {
   std::vector<Step> steps;
   std::vector<Source> sources;
   std::vector<DataPtr> leaves;
-  std::vector<Source> roots;             // in the order given
+  std::vector<Source> roots;  // in the order given
   // The numbers of the data slots in the order of the steps, by kind, as their bits.
   std::vector<std::uint64_t> floats;
   std::vector<std::uint64_t> ints;

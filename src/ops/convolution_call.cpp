@@ -10,10 +10,8 @@ Value call(const char* name, const hlo::Values& operands, const Dims& result,
   hlo::CustomCall custom_call;
   custom_call.call_target_name = name;
   custom_call.results = {{operands[0].dtype(), result}};
-  custom_call.backend_config = {{"stride", g.stride},
-                                {"padding", g.padding},
-                                {"dilation", g.dilation},
-                                {"groups", g.groups}};
+  custom_call.backend_config = {
+      {"stride", g.stride}, {"padding", g.padding}, {"dilation", g.dilation}, {"groups", g.groups}};
   return hlo::custom_call(operands, custom_call)[0];
 }
 

@@ -30,17 +30,23 @@ concept Operands = (std::is_same_v<A, Value> && std::is_convertible_v<B, double>
 }  // namespace detail
 
 template <typename A, typename B>
-requires detail::Operands<A, B> Value operator+(A a, B b) { return detail::apply(hlo::add, a, b); }
+  requires detail::Operands<A, B>
+Value operator+(A a, B b) {
+  return detail::apply(hlo::add, a, b);
+}
 template <typename A, typename B>
-requires detail::Operands<A, B> Value operator-(A a, B b) {
+  requires detail::Operands<A, B>
+Value operator-(A a, B b) {
   return detail::apply(hlo::subtract, a, b);
 }
 template <typename A, typename B>
-requires detail::Operands<A, B> Value operator*(A a, B b) {
+  requires detail::Operands<A, B>
+Value operator*(A a, B b) {
   return detail::apply(hlo::multiply, a, b);
 }
 template <typename A, typename B>
-requires detail::Operands<A, B> Value operator/(A a, B b) {
+  requires detail::Operands<A, B>
+Value operator/(A a, B b) {
   return detail::apply(hlo::divide, a, b);
 }
 inline Value operator-(Value a) { return hlo::negate(a); }
@@ -76,9 +82,15 @@ Value greater_equal(Value a, B b) {
 
 // The greater and the lesser of two; NaN if either is.
 template <typename A, typename B>
-requires detail::Operands<A, B> Value max(A a, B b) { return detail::apply(hlo::maximum, a, b); }
+  requires detail::Operands<A, B>
+Value max(A a, B b) {
+  return detail::apply(hlo::maximum, a, b);
+}
 template <typename A, typename B>
-requires detail::Operands<A, B> Value min(A a, B b) { return detail::apply(hlo::minimum, a, b); }
+  requires detail::Operands<A, B>
+Value min(A a, B b) {
+  return detail::apply(hlo::minimum, a, b);
+}
 
 // `a` where the condition holds, else `b`; a 0-dim condition decides for all elements.
 inline Value where(Value condition, Value a, Value b) {

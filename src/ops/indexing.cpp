@@ -173,10 +173,9 @@ void check_long_or_int(Value indices, int argument, std::string_view name, std::
 
 Value places_of_true(Value mask) {
   hlo::Builder& builder = mask.builder();
-  const Value counts = scan({convert(mask, DType::kInt64)}, {scalar(builder, DType::kInt64, 0)}, 0,
-                            [](std::span<const Value> v) {
-                              return hlo::Values{hlo::add(v[0], v[1])};
-                            })[0];
+  const Value counts =
+      scan({convert(mask, DType::kInt64)}, {scalar(builder, DType::kInt64, 0)}, 0,
+           [](std::span<const Value> v) { return hlo::Values{hlo::add(v[0], v[1])}; })[0];
   return hlo::subtract(counts, full_like(counts, 1));
 }
 

@@ -55,8 +55,8 @@ Program lower(const graph::Trace& trace, const LowerOptions& options);
 std::vector<std::optional<base::Shape>> infer(const graph::Entry& partial,
                                               std::string_view platform);
 
-// True for an error of `infer` that only StableHLO's rules saw, so that it is not worded for users of
-// PyTorch.
+// True for an error of `infer` that only StableHLO's rules saw, so that it is not worded for users
+// of PyTorch.
 bool is_constraint_error(const base::Error& error);
 
 }  // namespace torch_xla::ops

@@ -65,8 +65,7 @@ DType result_type_of(const Range& values) {
 
 Value broadcast_in_dims(Value value, const Dims& dims) {
   Dims mapping(static_cast<std::size_t>(value.rank()));
-  std::iota(mapping.begin(), mapping.end(),
-            static_cast<std::int64_t>(dims.size()) - value.rank());
+  std::iota(mapping.begin(), mapping.end(), static_cast<std::int64_t>(dims.size()) - value.rank());
   return hlo::broadcast_in_dim(value, dims, mapping);
 }
 

@@ -67,7 +67,8 @@ std::vector<std::optional<Value>> tensor_list(const graph::Attribute& attr, cons
                                               hlo::Builder& builder) {
   std::vector<std::optional<Value>> out;
   if (const auto* numbers = std::get_if<std::vector<graph::Number>>(&attr)) {
-    for (const graph::Number& number : *numbers) out.push_back(number_value(number, frame, builder));
+    for (const graph::Number& number : *numbers)
+      out.push_back(number_value(number, frame, builder));
     return out;
   }
   for (const std::int32_t index : std::get<graph::OperandList>(attr).indices) {

@@ -8,11 +8,11 @@
 //                         std::vector<std::optional<Value>>
 //   Scalar, int or float  Scalar / std::int64_t / double / bool and optionals and lists of them: a
 //                         constant, part of the compiled program's key;
-//                         Value: always data, so a new value never compiles anew (the Value is 0-dim
-//                         of dtype bool, int64, float64 or complex128, with is_wrapped_number set);
-//                         Promotable: constant until it was seen to change (slice offsets, pow's
-//                         exponent), then data
-//                         Factor: data that is known when it is one or zero
+//                         Value: always data, so a new value never compiles anew (the Value is
+//                         0-dim of dtype bool, int64, float64 or complex128, with is_wrapped_number
+//                         set); Promotable: constant until it was seen to change (slice offsets,
+//                         pow's exponent), then data Factor: data that is known when it is one or
+//                         zero
 //   Generator             Value: a fresh 0-dim uint64 random key for this call
 //   ScalarType            base::DType, std::optional<base::DType>
 //   bool[N], int[], str   std::vector<bool>, Dims, std::string (and optionals)
@@ -249,14 +249,14 @@ inline constexpr bool kIsContext = std::is_same_v<P, Context>;
 
 // The result values, in the schema's order of functional outputs; an empty Value stands for an
 // undefined tensor (a gradient that was not asked for).
-using EmitFunction = std::function<std::vector<Value>(Context&, std::span<const graph::Attribute* const>,
-                                                      const Frame&)>;
+using EmitFunction = std::function<std::vector<Value>(
+    Context&, std::span<const graph::Attribute* const>, const Frame&)>;
 
 struct Lowering {
   std::string name;
   std::vector<Param> params;
   EmitFunction emit;
-  bool is_random = false;  // a trailing Value parameter beyond the schema receives a random key
+  bool is_random = false;   // a trailing Value parameter beyond the schema receives a random key
   bool is_foreach = false;  // `params` describe one element of the schema's lists
 };
 
@@ -267,7 +267,8 @@ struct Options {
 
 class Registry {
  public:
-  // Registers `function` as the lowering of `name` ("add.Tensor"). A duplicate is an internal error.
+  // Registers `function` as the lowering of `name` ("add.Tensor"). A duplicate is an internal
+  // error.
   template <typename F>
   void impl(const std::string& name, F function, const Options& options = {}) {
     using Params = typename detail::Signature<F>::Params;
@@ -282,7 +283,7 @@ class Registry {
   // i-th element of every list of tensors and of every list of numbers, other arguments are shared.
   //   m.foreach("_foreach_add.Scalar", [](Value self, Value scalar) { return add(self, scalar); });
   template <typename F>
-  void foreach(const std::string& name, F function) {
+  void foreach (const std::string& name, F function) {
     using Params = typename detail::Signature<F>::Params;
     add(name, over_lists(make_lowering(std::move(function), std::type_identity<Params>{})), {});
   }
@@ -296,14 +297,14 @@ class Registry {
   static Lowering make_lowering(F function, std::type_identity<std::tuple<Ps...>>) {
     Lowering lowering;
     (add_param<Ps>(lowering.params), ...);
-    lowering.emit = [function = std::move(function)](
-                        Context& context, std::span<const graph::Attribute* const> args,
-                        const Frame& frame) -> std::vector<Value> {
+    lowering.emit = [function = std::move(function)](Context& context,
+                                                     std::span<const graph::Attribute* const> args,
+                                                     const Frame& frame) -> std::vector<Value> {
       std::size_t next = 0;
       // Braced initialisation evaluates its elements from left to right.
       std::tuple<arg_t<Ps>...> values{take<Ps>(context, args, next, frame)...};
-      return detail::to_results(std::apply(
-          [&](auto&... v) { return function(unwrap(v)...); }, values));
+      return detail::to_results(
+          std::apply([&](auto&... v) { return function(unwrap(v)...); }, values));
     };
     return lowering;
   }
@@ -319,7 +320,8 @@ class Registry {
     if constexpr (detail::kIsContext<P>) {
       return &context;
     } else {
-      base::internal_check(next < args.size(), "a lowering takes more arguments than the schema has");
+      base::internal_check(next < args.size(),
+                           "a lowering takes more arguments than the schema has");
       return detail::Taking<P>::take(*args[next++], frame, context.builder);
     }
   }

@@ -233,9 +233,8 @@ Value expand_write(Value parent, Value update) {
   }
   const Value changed = changed_elements(broadcast_to(parent, update.dims()), update);
   const hlo::Values reduced = hlo::reduce(
-      {update, changed},
-      {scalar(builder, update.dtype(), 0), scalar(builder, DType::kBool, false)}, expanded,
-      [](std::span<const Value> values) {
+      {update, changed}, {scalar(builder, update.dtype(), 0), scalar(builder, DType::kBool, false)},
+      expanded, [](std::span<const Value> values) {
         const auto [value, is_changed, element, element_is_changed] =
             std::array{values[0], values[1], values[2], values[3]};
         return hlo::Values{hlo::select(element_is_changed, element, value),

@@ -23,7 +23,7 @@ Error take_error(const PJRT_Api* api, PJRT_Error* error, std::string_view call);
 
 // True if the plugin's table of functions reaches as far as `function`, and has it.
 template <typename Function>
-bool has_function(const PJRT_Api* api, Function* PJRT_Api::*function) {
+bool has_function(const PJRT_Api* api, Function* PJRT_Api::* function) {
   const auto* field = reinterpret_cast<const char*>(&(api->*function));
   const std::size_t end = field - reinterpret_cast<const char*>(api) + sizeof(Function*);
   return end <= api->struct_size && api->*function != nullptr;

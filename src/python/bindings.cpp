@@ -88,9 +88,9 @@ void bind_runtime(py::module_& m) {
         runtime::sync(runtime::device(i), wait, where);
       },
       release);
-  m.def("_time_launches", [](int i, int count) {
-    return runtime::time_launches(runtime::device(i), count);
-  }, release);
+  m.def(
+      "_time_launches",
+      [](int i, int count) { return runtime::time_launches(runtime::device(i), count); }, release);
   m.def("_wait", [](int i) { runtime::wait(runtime::device(i)); }, release);
   m.def("_shutdown", &runtime::shutdown, release);
   m.def(

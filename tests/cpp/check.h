@@ -44,7 +44,11 @@ void expect_eq(const A& a, const B& b, const char* text, const char* file, int l
   if (a == b) return;
   std::ostringstream out;
   out << "expected equal: " << text;
-  if constexpr (requires { out << a; out << b; }) out << "\n  left:  " << a << "\n  right: " << b;
+  if constexpr (requires {
+                  out << a;
+                  out << b;
+                })
+    out << "\n  left:  " << a << "\n  right: " << b;
   record_failure(file, line, out.str());
 }
 
@@ -54,7 +58,9 @@ void expect_throws(F&& body, const std::string& substring, const char* file, int
     body();
   } catch (const std::exception& e) {
     if (std::string(e.what()).find(substring) == std::string::npos) {
-      record_failure(file, line, "expected an error containing \"" + substring + "\", got \"" + e.what() + "\"");
+      record_failure(
+          file, line,
+          "expected an error containing \"" + substring + "\", got \"" + e.what() + "\"");
     }
     return;
   }
@@ -86,8 +92,8 @@ inline int run_tests(int argc, char** argv) {
 
 }  // namespace torch_xla::testing
 
-#define TEST(claim)                                                                \
-  static void claim();                                                             \
+#define TEST(claim)                                                                    \
+  static void claim();                                                                 \
   static const ::torch_xla::testing::Registration claim##_registration(#claim, claim); \
   static void claim()
 #define EXPECT(condition)                                                                \
@@ -95,7 +101,6 @@ inline int run_tests(int argc, char** argv) {
     if (!(condition))                                                                    \
       ::torch_xla::testing::record_failure(__FILE__, __LINE__, "expected: " #condition); \
   } while (false)
-#define EXPECT_EQ(a, b) \
-  ::torch_xla::testing::expect_eq((a), (b), #a " == " #b, __FILE__, __LINE__)
+#define EXPECT_EQ(a, b) ::torch_xla::testing::expect_eq((a), (b), #a " == " #b, __FILE__, __LINE__)
 #define EXPECT_THROWS(expression, substring) \
   ::torch_xla::testing::expect_throws([&] { expression; }, (substring), __FILE__, __LINE__)

@@ -38,10 +38,7 @@ func.func public @"main"(%0: tensor<8xf32>, %1: tensor<8xf32> {tf.aliasing_outpu
 }
 
 TEST(attributes_are_properties) {
-  EXPECT_EQ(operations({kF32, {2, 3}},
-                       [](Value x) {
-                         return Values{transpose(x, {1, 0})};
-                       }),
+  EXPECT_EQ(operations({kF32, {2, 3}}, [](Value x) { return Values{transpose(x, {1, 0})}; }),
             "%1 = \"stablehlo.transpose\"(%0) <{permutation = array<i64: 1, 0>}> : "
             "(tensor<2x3xf32>) -> tensor<3x2xf32>\n");
   EXPECT_EQ(operations({kF32, {}}, [](Value x) { return Values{broadcast_in_dim(x, {0}, {})}; }),
@@ -222,10 +219,7 @@ TEST(wrong_indexing_is_an_error) {
                                      .index_vector_dim = 1};
   EXPECT_EQ(scatter(x, i, u, into, add).dims(), (Dims{3, 2}));
   EXPECT_THROWS(scatter(x, i, x, into, add), "dimension 0 of the update f32[3,2] does not fit");
-  EXPECT_THROWS(scatter({x, x}, i, {u, u}, into,
-                        [](auto v) {
-                          return Values{v[0], v[1]};
-                        }),
+  EXPECT_THROWS(scatter({x, x}, i, {u, u}, into, [](auto v) { return Values{v[0], v[1]}; }),
                 "the inputs must be different values");
 }
 

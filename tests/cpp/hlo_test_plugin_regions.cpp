@@ -119,18 +119,17 @@ TEST(scatter_adds_and_overwrites) {
                                      .inserted_window_dims = {0},
                                      .scatter_dims_to_operand_dims = {0},
                                      .index_vector_dim = 1};
-  const auto out = evaluate({f32({3, 2}, {0, 0, 0, 0, 0, 0}), i32({3}, {2, 2, 9}),
-                             f32({3, 2}, {1, 2, 3, 4, 5, 6}), f32({3, 2}, {-9, 9, 0, 0, 0, 0})},
-                            [&](auto x) {
-                              Values results{scatter(x[0], x[1], x[2], rows, add)};
-                              const Values both =
-                                  scatter({x[0], x[3]}, x[1], {x[2], negate(x[2])}, rows,
-                                          [](std::span<const Value> v) {
-                                            return Values{add(v[0], v[2]), minimum(v[1], v[3])};
-                                          });
-                              results.insert(results.end(), both.begin(), both.end());
-                              return results;
-                            });
+  const auto out = evaluate(
+      {f32({3, 2}, {0, 0, 0, 0, 0, 0}), i32({3}, {2, 2, 9}), f32({3, 2}, {1, 2, 3, 4, 5, 6}),
+       f32({3, 2}, {-9, 9, 0, 0, 0, 0})},
+      [&](auto x) {
+        Values results{scatter(x[0], x[1], x[2], rows, add)};
+        const Values both = scatter(
+            {x[0], x[3]}, x[1], {x[2], negate(x[2])}, rows,
+            [](std::span<const Value> v) { return Values{add(v[0], v[2]), minimum(v[1], v[3])}; });
+        results.insert(results.end(), both.begin(), both.end());
+        return results;
+      });
   EXPECT_EQ(out[0].values, (Vector{0, 0, 0, 0, 4, 6}));
   EXPECT_EQ(out[1].values, (Vector{0, 0, 0, 0, 4, 6}));
   EXPECT_EQ(out[2].values, (Vector{-9, 9, 0, 0, -3, -4}));
@@ -231,9 +230,7 @@ TEST(while_uses_values_from_outside) {
     return while_(
         {scalar(b, DType::kInt32, 0), x[1]},
         [&](std::span<const Value> v) { return lt(v[0], x[0]); },
-        [&](std::span<const Value> v) {
-          return Values{add(v[0], one), add(v[1], x[1])};
-        });
+        [&](std::span<const Value> v) { return Values{add(v[0], one), add(v[1], x[1])}; });
   });
   EXPECT_EQ(out[0].values, (Vector{5}));
   EXPECT_EQ(out[1].values, (Vector{6, 12}));
@@ -242,8 +239,8 @@ TEST(while_uses_values_from_outside) {
 TEST(branches_are_chosen_by_value) {
   const auto out = evaluate({i32({}, {7}), f32({2}, {1, 2})}, [](auto x) {
     const Value pred = gt(x[0], scalar(x[0].builder(), DType::kInt32, 3));
-    const Values chosen = if_(
-        pred, [&] { return Values{negate(x[1])}; }, [&] { return Values{x[1]}; });
+    const Values chosen =
+        if_(pred, [&] { return Values{negate(x[1])}; }, [&] { return Values{x[1]}; });
     const Values last =
         case_(x[0], {[&] { return Values{x[1]}; }, [&] { return Values{full_like(x[1], 9)}; }});
     return Values{chosen[0], last[0], optimization_barrier({x[1]})[0]};
