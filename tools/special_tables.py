@@ -1,7 +1,7 @@
 """Writes src/ops/special_tables.h: Chebyshev coefficients of the special functions.
 
 Each function is smooth on its interval of `u`; the table holds c[k] with f(u) = sum c[k] T_k(t),
-where t runs over [-1, 1]. Needs mpmath. Run: python tools/special_tables.py
+where t runs over [-1, 1]. Needs mpmath. Run: python tools/special_tables.py && make format
 """
 
 import pathlib
