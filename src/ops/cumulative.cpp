@@ -76,9 +76,34 @@ Value log_add_exp(Value a, Value b) {
   return hlo::select(is_finite, sum, greater);
 }
 
+// One element after the other.
+Value scan_in_order(Value x, Value identity, std::int64_t dim, const hlo::BinaryRegion& combine) {
+  if (x.num_elements() == 0) return x;
+  hlo::Builder& builder = x.builder();
+  const auto number = [&](std::int64_t n) { return hlo::scalar(builder, DType::kInt64, n); };
+  Dims line = x.dims();
+  line[static_cast<std::size_t>(dim)] = 1;
+  const hlo::Values results = hlo::while_(
+      {number(0), broadcast_to(identity, line), x},
+      [&](std::span<const Value> args) { return hlo::lt(args[0], number(x.dim(dim))); },
+      [&](std::span<const Value> args) -> hlo::Values {
+        hlo::Values starts(x.dims().size(), number(0));
+        starts[static_cast<std::size_t>(dim)] = args[0];
+        const Value sum = combine(args[1], hlo::dynamic_slice(args[2], starts, line));
+        return {hlo::add(args[0], number(1)), sum, hlo::dynamic_update_slice(args[2], sum, starts)};
+      });
+  return results[2];
+}
+
 Value logcumsumexp(Value self, std::int64_t dim) {
   check_implemented(!base::is_integral(self.dtype()), "logcumsumexp_out_cpu", self.dtype());
   const Value x = at_least_1d(convert(self, accumulate_dtype(self.dtype())));
+  if (base::is_complex(x.dtype())) {
+    // The logarithm has many branches, and the order of the sums decides which one is met.
+    const Value start =
+        hlo::scalar(x.builder(), x.dtype(), -std::numeric_limits<double>::infinity());
+    return hlo::reshape(scan_in_order(x, start, wrap_dim(dim, x.rank()), log_add_exp), self.dims());
+  }
   const Value scanned =
       scan_one(x, -std::numeric_limits<double>::infinity(), wrap_dim(dim, x.rank()), log_add_exp);
   return hlo::reshape(convert(scanned, self.dtype()), self.dims());
