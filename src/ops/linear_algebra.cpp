@@ -173,7 +173,24 @@ Value linalg_cross(Value self, Value other, std::int64_t dim) {
 
 Value gelu(Value x) { return x * 0.5 * (hlo::erf(x * 0.70710678118654752440) + 1.0); }
 
+// The sum over `sumdim` of the product of three tensors, each given dimensions of size 1 at its
+// `expand` first.
+Value trilinear(Value i1, Value i2, Value i3, const Dims& expand1, const Dims& expand2,
+                const Dims& expand3, const Dims& sumdim, std::int64_t) {
+  const auto with_ones = [](Value value, const Dims& expand) {
+    Dims dims = value.dims();
+    for (const std::int64_t d : expand) dims.insert(dims.begin() + d, 1);
+    return convert(hlo::reshape(value, dims), accumulate_dtype(value.dtype()));
+  };
+  const std::vector<Value> factors =
+      promote({with_ones(i1, expand1), with_ones(i2, expand2), with_ones(i3, expand3)});
+  const Value product = factors[0] * factors[1] * factors[2];
+  const Dims summed = sumdim.empty() ? Dims{} : wrap_dims(sumdim, product.rank());
+  return convert(reduce_sum(product, summed), i1.dtype());
+}
+
 void register_products(Registry& m) {
+  m.impl("_trilinear", trilinear);
   m.impl("mm",
          [](Value self, Value mat2) { return convert(mm_product(self, mat2), self.dtype()); });
   m.impl("mm.dtype", [](Value self, Value mat2, DType out_dtype) {

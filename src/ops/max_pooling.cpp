@@ -393,6 +393,93 @@ Value adaptive_max_pool_backward(Value grad_output, Value self, Value indices,
   return convert(scatter_spatial(grad, indices, self.dims(), spatial_rank, hlo::add), self.dtype());
 }
 
+// ---- Fractional ----
+
+// Where the windows along a dimension of `size` start, int32 [planes, count], from one random
+// number in [0, 1) per plane: steps of one of two lengths, in an order that the number decides.
+Value fractional_starts(Value samples, std::int64_t size, std::int64_t count, std::int64_t kernel) {
+  hlo::Builder& b = samples.builder();
+  const Shape shape{samples.dtype(), {samples.dim(0), count}};
+  const Value last = full(b, {DType::kInt32, shape.dims}, size - kernel);
+  if (count == 1) return last;
+  const double alpha = static_cast<double>(size - kernel) / static_cast<double>(count - 1);
+  const Value sample = hlo::broadcast_in_dim(samples, shape.dims, {0});
+  const Value i = hlo::iota(b, shape, 1);
+  const auto truncated = [](Value x) { return convert(x, DType::kInt32); };
+  const Value starts = truncated((i + sample) * alpha) - truncated(sample * alpha);
+  return hlo::select(equal(i, static_cast<double>(count - 1)), last, starts);
+}
+
+// `value` [planes, ..., size, ...] taken along `dim` at `positions` [planes, count, kernel]:
+// [planes, ..., count, kernel, ...].
+Value planes_taken(Value value, std::int64_t dim, Value positions) {
+  hlo::GatherDimensionNumbers numbers;
+  Dims slice_sizes = value.dims();
+  slice_sizes[0] = 1;
+  slice_sizes[static_cast<std::size_t>(dim)] = 1;
+  for (std::int64_t i = 1; i < value.rank(); ++i) {
+    // The batch dimensions of the result are plane, count and kernel, which have to come first.
+    if (i != dim) numbers.offset_dims.push_back(std::ssize(numbers.offset_dims) + 3);
+  }
+  numbers.collapsed_slice_dims = {dim};
+  numbers.operand_batching_dims = {0};
+  numbers.start_indices_batching_dims = {0};
+  numbers.start_index_map = {dim};
+  numbers.index_vector_dim = 3;
+  const Value taken = hlo::gather(value, positions, numbers, slice_sizes);
+  Dims permutation = {0};
+  for (std::int64_t i = 1; i < value.rank(); ++i) {
+    if (i == dim) {
+      permutation.insert(permutation.end(), {1, 2});
+    } else {
+      permutation.push_back(i < dim ? i + 2 : i + 1);
+    }
+  }
+  return hlo::transpose(taken, permutation);
+}
+
+std::vector<Value> fractional_max_pool(Value self, const Dims& kernel, const Dims& output,
+                                       Value random_samples) {
+  const std::size_t rank = output.size();
+  const Dims spatial(self.dims().end() - std::ssize(output), self.dims().end());
+  const Dims dims = with_spatial(self, output);
+  hlo::Builder& b = self.builder();
+  if (base::num_elements(dims) == 0) {
+    return {full(b, {self.dtype(), dims}, 0), full(b, {DType::kInt64, dims}, 0)};
+  }
+  const std::int64_t planes = self.num_elements() / base::num_elements(spatial);
+  Dims flat = spatial;
+  flat.insert(flat.begin(), planes);
+  const Value samples = hlo::reshape(random_samples, {planes, static_cast<std::int64_t>(rank)});
+  const DType dtype = index_dtype(spatial);
+  Value values = hlo::reshape(self, flat);
+  Value indices = flat_indices(values, spatial, dtype);
+  for (std::size_t i = rank; i-- > 0;) {
+    // In two dimensions the first number is the width's, in three the depth's.
+    const auto which = static_cast<std::int64_t>(rank == 2 ? rank - 1 - i : i);
+    const Value sample =
+        hlo::reshape(hlo::slice(samples, {0, which}, {planes, which + 1}, {1, 1}), {planes});
+    const Value starts = fractional_starts(sample, spatial[i], output[i], kernel[i]);
+    const Dims window = {planes, output[i], kernel[i]};
+    const Value positions =
+        hlo::broadcast_in_dim(starts, window, {0, 1}) + hlo::iota(b, {DType::kInt32, window}, 2);
+    const auto dim = static_cast<std::int64_t>(i) + 1;
+    const hlo::Values pair =
+        hlo::reduce({planes_taken(values, dim, positions), planes_taken(indices, dim, positions)},
+                    {lowest(b, self.dtype()), scalar(b, dtype, kNoIndex)}, {dim + 1}, greater_pair);
+    values = pair[0];
+    indices = pair[1];
+  }
+  return {hlo::reshape(values, dims), hlo::reshape(convert(indices, DType::kInt64), dims)};
+}
+
+Value fractional_max_pool_backward(Value grad_output, Value self, Dims, Dims output_size,
+                                   Value indices) {
+  const Value grad = convert(grad_output, accumulate_dtype(self.dtype()));
+  return convert(scatter_spatial(grad, indices, self.dims(), output_size.size(), hlo::add),
+                 self.dtype());
+}
+
 Value max_unpool(Value self, Value indices, const Dims& output_size) {
   base::check(
       indices.dtype() == DType::kInt64,
@@ -435,6 +522,9 @@ void register_max_pooling(Registry& m) {
   m.impl("adaptive_max_pool3d_backward", [](Value grad_output, Value self, Value indices) {
     return adaptive_max_pool_backward(grad_output, self, indices, 3);
   });
+  m.impl({"fractional_max_pool2d", "fractional_max_pool3d"}, fractional_max_pool);
+  m.impl({"fractional_max_pool2d_backward", "fractional_max_pool3d_backward"},
+         fractional_max_pool_backward);
   m.impl("max_unpool2d", max_unpool);
   m.impl("max_unpool3d", [](Value self, Value indices, Dims output_size, Dims, Dims) {
     return max_unpool(self, indices, output_size);
