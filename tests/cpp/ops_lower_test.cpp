@@ -85,6 +85,13 @@ TEST(types_are_inferred_without_values) {
   EXPECT_THROWS(ops::infer(entry, "cpu"), "aten::no_such_operator has no lowering");
 }
 
+TEST(errors_of_constraints_are_told_from_worded_ones) {
+  EXPECT(ops::is_constraint_error(
+      base::Error(base::ErrorKind::kInvalidArgument, "stablehlo.add: operands differ")));
+  EXPECT(!ops::is_constraint_error(
+      base::Error(base::ErrorKind::kInvalidArgument, "The size of tensor a (2) must match")));
+}
+
 TEST(numbers_that_travel_decide_no_type) {
   graph::Entry entry = *scale_entry(f32({4}));
   entry.outputs.clear();
