@@ -3,9 +3,8 @@
     python examples/mnist.py               the digits that scikit-learn carries, scaled to 28x28
     python examples/mnist.py --data DIR    MNIST's four IDX files, packed (.gz) or not
 
-What is special about xla are three lines: `torch_xla.device()`, `model.to(device)`, which any device
-has, and `torch_xla.sync()` after each step, which compiles and launches what was recorded. The rest
-is PyTorch.
+Two lines are special about xla: `torch_xla.device()`, and `torch_xla.sync()` after each step, which
+compiles and launches what was recorded. The rest is PyTorch as on any device.
 """
 
 import argparse
@@ -16,7 +15,6 @@ import time
 
 import torch
 from torch import nn
-from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 from tqdm import tqdm
 
@@ -34,10 +32,10 @@ class Net(nn.Module):
         self.fc2 = nn.Linear(64, 10)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = F.max_pool2d(F.relu(self.conv1(x)), 2)
-        x = F.max_pool2d(F.relu(self.conv2(x)), 2)
-        x = self.dropout(F.relu(self.fc1(x.flatten(1))))
-        return F.log_softmax(self.fc2(x), dim=1)
+        x = nn.functional.max_pool2d(nn.functional.relu(self.conv1(x)), 2)
+        x = nn.functional.max_pool2d(nn.functional.relu(self.conv2(x)), 2)
+        x = self.dropout(nn.functional.relu(self.fc1(x.flatten(1))))
+        return nn.functional.log_softmax(self.fc2(x), dim=1)
 
 
 def read_digits() -> tuple[TensorDataset, TensorDataset]:
@@ -46,7 +44,7 @@ def read_digits() -> tuple[TensorDataset, TensorDataset]:
 
     digits = load_digits()
     small = torch.tensor(digits.images, dtype=torch.float32)[:, None] / 16
-    images = F.interpolate(small, size=(28, 28), mode="bilinear")
+    images = nn.functional.interpolate(small, size=(28, 28), mode="bilinear")
     labels = torch.tensor(digits.target)
     order = torch.randperm(len(images), generator=torch.Generator().manual_seed(0))
     test, train = order[: len(order) // 5], order[len(order) // 5 :]
@@ -89,7 +87,7 @@ def train_epoch(
     for images, labels in tqdm(loader, desc=title, unit="step", leave=False):
         images, labels = images.to(device), labels.to(device)
         optimizer.zero_grad()
-        loss = F.nll_loss(model(images), labels)
+        loss = nn.functional.nll_loss(model(images), labels)
         loss.backward()
         optimizer.step()
         # Kept on the device: reading each loss would wait for each step.

@@ -3,8 +3,8 @@
 `Module.to` changes a parameter by `parameter.data = moved`, which PyTorch allows only between
 devices whose tensors are of one kind. For xla it would make new parameters instead: tied weights
 would come apart, without a word, and an optimizer built before the move would go on with the old
-ones. Here the parameter takes over the moved tensor's content, as
-`torch.__future__.set_swap_module_params_on_conversion` does for all moves.
+ones. Here the parameter takes over the moved tensor's content, much as it does for all moves with
+`torch.__future__.set_swap_module_params_on_conversion`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from collections.abc import Callable
 
 import torch
 from torch.nn import Module, Parameter
-from torch.nn.parameter import is_lazy
 
 from torch_xla import _XLAC
 
@@ -34,7 +33,7 @@ class _Move:
 
     def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
         moved = self._fn(tensor)
-        if not isinstance(tensor, Parameter) or is_lazy(tensor):
+        if not isinstance(tensor, Parameter):
             return moved
         # Tensors of other kinds that are on an xla device, such as FakeTensors, are not ours.
         if _XLAC._is_xla_tensor(moved) == _XLAC._is_xla_tensor(tensor):
@@ -46,19 +45,17 @@ class _Move:
 
 
 def _take_over(parameter: Parameter, moved: torch.Tensor, fn: _Convert) -> bool:
-    """Make `parameter` hold `moved`, and move its gradient. False if other owners forbid it."""
+    """Make `parameter` hold `moved`, and move its gradient. False if something forbids it."""
     replacement = Parameter(moved, parameter.requires_grad)
     gradient = parameter.grad
-    own_class, own_attributes = parameter.__class__, parameter.__dict__
-    # One reference less, and the new tensor could not have the old gradient.
-    parameter.grad = None
+    # A graph that was recorded before the move goes on holding the old content.
+    if parameter.requires_grad and parameter._use_count() > 1:  # type: ignore[attr-defined]
+        torch.autograd.graph.get_gradient_edge(parameter).node.register_prehook(_refuse_gradient)
     try:
-        torch.utils.swap_tensors(parameter, replacement)
+        torch._C._swap_tensor_impl(parameter, replacement)
     except RuntimeError:
-        parameter.grad = gradient
         return False
-    # The tensors change places, but not what the user hung on to the parameter.
-    parameter.__class__, parameter.__dict__ = own_class, own_attributes
+    # Hooks are known to the content as well; the user hung them on to the parameter.
     for hooks in ("_backward_hooks", "_post_accumulate_grad_hooks"):
         if getattr(parameter, hooks, None):
             setattr(parameter, hooks, getattr(parameter, hooks))
@@ -66,6 +63,13 @@ def _take_over(parameter: Parameter, moved: torch.Tensor, fn: _Convert) -> bool:
         with torch.no_grad():
             parameter.grad = fn(gradient).requires_grad_(gradient.requires_grad)
     return True
+
+
+def _refuse_gradient(gradients: object) -> None:
+    raise RuntimeError(
+        "backward through a parameter that was moved to another device after the forward pass; "
+        "run the forward pass again"
+    )
 
 
 def _tie_again(
@@ -79,9 +83,8 @@ def _tie_again(
             parameters = module.get_submodule(path)._parameters
             parameters[key] = replacements.setdefault(id(old), parameters[key])
     warnings.warn(
-        f"{len(replaced)} parameters are in use elsewhere (by a graph that was not run backward "
-        "or by C++), so that moving the module made new ones; build optimizers after the move, not "
-        "before",
+        f"{len(replaced)} parameters are held by torch elsewhere, so that moving the module made "
+        "new ones; build optimizers after the move, not before",
         stacklevel=4,
     )
 

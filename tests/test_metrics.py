@@ -1,0 +1,107 @@
+"""Counters, metrics and their reports."""
+
+from __future__ import annotations
+
+import json
+import re
+import warnings
+
+import pytest
+import torch
+
+import torch_xla
+import torch_xla.debug.metrics as met
+
+
+def run_something(device):
+    for _ in range(3):
+        a = torch.randn(4, 4).to(device)
+        (a @ a + 1).sum().item()
+    torch_xla.sync()
+
+
+def test_names_of_what_happened(device):
+    torch_xla.runtime.clear_computation_cache()
+    run_something(device)
+    assert {"CompileTime", "ExecuteTime", "TransferToDeviceTime"} <= set(met.metric_names())
+    assert {"TransferFromDeviceTime", "InboundData", "OutboundData"} <= set(met.metric_names())
+    assert {"MarkStep", "CachedCompile", "UncachedCompile"} <= set(met.counter_names())
+    assert met.counter_value("MarkStep") == 1
+    assert met.counter_value("UncachedCompile") == 1
+    assert met.counter_value("CachedCompile") == 2
+    assert met.counter_value("xla::mm") == 3
+
+
+def test_what_never_happened_is_none():
+    assert met.counter_value("NoSuchCounter") is None
+    assert met.metric_data("NoSuchMetric") is None
+
+
+def test_metric_data(device):
+    run_something(device)
+    samples, total, recent = met.metric_data("ExecuteTime")
+    assert samples == len(recent) == 3
+    assert total == pytest.approx(sum(value for _, value in recent))
+    assert all(isinstance(time, float) and value > 0 for time, value in recent)
+
+
+def test_report_layout(device):
+    run_something(device)
+    report = met.metrics_report()
+    block = re.search(r"Metric: ExecuteTime\n((?:  .*\n)+)", report)
+    assert block is not None
+    lines = [line.split(":")[0] for line in block[1].splitlines()]
+    assert lines == [
+        *("  TotalSamples", "  Accumulator", "  ValueRate", "  Rate", "  Percentiles"),
+    ]
+    assert re.search(r"  Accumulator: (\d\dm)?(\d\ds)?(\d+ms)?\d+\.\d+us\n", block[1])
+    assert re.search(r"Metric: OutboundData\n  TotalSamples: 3\n  Accumulator: 192.00B\n", report)
+    assert re.search(r"Counter: MarkStep\n  Value: 1\n", report)
+
+
+def test_short_report(device):
+    run_something(device)
+    report = met.short_metrics_report()
+    assert "Counter: MarkStep" in report and "Metric: ExecuteTime" in report
+    assert "OutboundData" not in report and "xla::mm" not in report
+    assert "Counter: aten::_local_scalar_dense" in report
+    chosen = met.short_metrics_report(["xla::mm"], ["OutboundData"])
+    assert "Counter: xla::mm" in chosen and "Metric: OutboundData" in chosen
+    assert "ExecuteTime" not in chosen
+
+
+def test_json_report(device):
+    run_something(device)
+    report = json.loads(met.metrics_report_json())
+    assert report["counters"]["MarkStep"] == 1
+    assert report["metrics"]["ExecuteTime"]["total_samples"] == 3
+
+
+def test_clearing(device):
+    run_something(device)
+    met.clear_counters()
+    assert met.counter_names() == [] and met.metric_names() != []
+    met.clear_metrics()
+    assert met.metric_names() == []
+    run_something(device)
+    met.clear_all()
+    assert met.metrics_report() == ""
+
+
+def test_fallbacks_are_counted_and_warned_about_once(device):
+    x = torch.rand(3, 3, device=device)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(2):
+            torch.linalg.eigvals(x)
+    [name] = met.executed_fallback_ops()
+    assert name == "aten::_linalg_eigvals"
+    assert met.counter_value(name) == 2
+    assert len([warning for warning in caught if name in str(warning.message)]) == 1
+    assert name in met.short_metrics_report()
+
+
+def test_reading_a_number_is_no_fallback(device):
+    torch.ones((), device=device).item()
+    assert met.counter_value("aten::_local_scalar_dense") == 1
+    assert met.executed_fallback_ops() == []
