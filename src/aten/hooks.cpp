@@ -8,7 +8,6 @@
 namespace torch_xla::aten {
 namespace {
 
-// Torch looks the class up by this name.
 struct XLAHooks final : at::XLAHooksInterface {
   explicit XLAHooks(at::XLAHooksArgs = {}) {}
   void init() const override {}
@@ -44,6 +43,6 @@ struct XLAHooks final : at::XLAHooksInterface {
 }  // namespace torch_xla::aten
 
 namespace at {
-using torch_xla::aten::XLAHooks;
-REGISTER_XLA_HOOKS(XLAHooks);
+// The key is the name of the class in the torch_xla that torch was written for.
+C10_REGISTER_CLASS(XLAHooksRegistry, torch_xla::detail::XLAHooks, torch_xla::aten::XLAHooks);
 }  // namespace at

@@ -2,6 +2,7 @@
 #include "aten/tensor.h"
 
 #include <map>
+#include <typeinfo>
 
 #include "aten/errors.h"
 #include "runtime/array.h"
@@ -152,11 +153,9 @@ TensorImpl* as_xla(const at::Tensor& tensor) {
   if (!tensor.defined() || !tensor.key_set().has_backend(c10::BackendComponent::XLABit)) {
     return nullptr;
   }
-  // A FakeTensor has the xla key without being ours.
-  if (tensor.key_set().has_any(c10::DispatchKeySet(c10::DispatchKey::Python))) {
-    return dynamic_cast<TensorImpl*>(tensor.unsafeGetTensorImpl());
-  }
-  return static_cast<TensorImpl*>(tensor.unsafeGetTensorImpl());
+  // A FakeTensor, and what it is made from, have the xla key without being ours.
+  c10::TensorImpl* const impl = tensor.unsafeGetTensorImpl();
+  return typeid(*impl) == typeid(TensorImpl) ? static_cast<TensorImpl*>(impl) : nullptr;
 }
 
 TensorImpl& expect_xla(const at::Tensor& tensor, std::string_view op, std::string_view argument) {

@@ -7,6 +7,7 @@
 #include <ATen/TensorUtils.h>
 #include <ATen/WrapDimUtils.h>
 #include <ATen/ops/_unsafe_view.h>
+#include <ATen/ops/alias_native.h>
 #include <ATen/ops/clone.h>
 
 #include <algorithm>
@@ -40,6 +41,8 @@ at::Tensor reshaped(const TensorImpl& self, at::IntArrayRef sizes, at::IntArrayR
 }
 
 at::Tensor alias(const at::Tensor& self) {
+  // Torch detaches the meta tensor behind a FakeTensor after it gave it the keys of its device.
+  if (as_xla(self) == nullptr) return at::native::alias(self);
   const TensorImpl& impl = impl_of(self, "alias");
   return make_view(impl, impl.view(), impl.xla_type(), impl.storage_offset());
 }
