@@ -55,8 +55,7 @@ CompiledProgramPtr compile(const graph::Trace& trace, std::span<const ops::Donat
   static base::Metric& aliases = base::metric("InputOutputAliasCount", base::MetricKind::kNumber);
   uncached.add();
   const base::TimedSection timed(time);
-  ops::Program program =
-      ops::lower(trace, {platform(), donations, std::move(promoted), has_host_kernels()});
+  ops::Program program = lower(trace, donations, std::move(promoted));
   CompiledProgram compiled;
   compiled.executable = compile_text(program.text);
   compiled.promoted_floats = std::move(program.promoted_floats);
