@@ -80,7 +80,7 @@ TASKS = {
     ),
 }
 
-# Seen to differ: SGD's losses by 2e-7, 3e-6, 2e-4, 4e-3, ... of their value, from the first step on.
+# Seen to differ: the losses by 2e-7, 3e-6, 2e-4, 4e-3 of their value in the first four steps.
 RESNET = pytest.param(
     "resnet",
     marks=pytest.mark.xfail(
