@@ -1,4 +1,4 @@
-"""`python -m tools.conformance [--dtype float32] [--only add,mul] [--out table.txt]`."""
+"""`python tools/conformance [--dtype float32] [--only add,mul] [--out table.txt]`."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ import collections
 import pathlib
 import sys
 
+import op_samples
 import torch
-
-from tools.conformance import samples
 
 
 def main() -> int:
     """Check the entries, print a line for each and the totals; 1 if any is wrong."""
-    parser = argparse.ArgumentParser(prog="tools.conformance", description=__doc__)
+    parser = argparse.ArgumentParser(prog="conformance", description=__doc__)
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--only", default="", help="names separated by commas")
     parser.add_argument("--part", default="0/1", help="i/n: every n-th entry from the i-th on")
@@ -24,11 +23,11 @@ def main() -> int:
     arguments = parser.parse_args()
     wanted = set(filter(None, arguments.only.split(",")))
     first, stride = map(int, arguments.part.split("/"))
-    chosen = [op for op in samples.entries() if not wanted or op.name in wanted][first::stride]
+    chosen = [op for op in op_samples.entries() if not wanted or op.name in wanted][first::stride]
     totals: collections.Counter[str] = collections.Counter()
     lines = []
     for op in chosen:
-        verdict = samples.check(
+        verdict = op_samples.check(
             op, getattr(torch, arguments.dtype), not arguments.no_backward, arguments.samples
         )
         totals[verdict.status] += 1

@@ -1,0 +1,33 @@
+"""PyTorch's op database on the device: values, gradients, and which operators leave the device.
+
+`tests/op_exceptions.txt` names every entry that does not run wholly on the device, with what is
+expected of it; anything else must be right and lowered, and a listed entry that does better fails.
+"""
+
+import pathlib
+
+import op_samples
+import pytest
+import torch
+
+_LIST = pathlib.Path(__file__).with_name("op_exceptions.txt")
+
+
+def _expected_status() -> dict[str, str]:
+    lines = (line.split("#")[0].split() for line in _LIST.read_text().splitlines())
+    return {words[1]: words[0] for words in lines if words}
+
+
+_EXPECTED = _expected_status()
+_ENTRIES = [op for op in op_samples.entries() if torch.float32 in op.supported_dtypes("cpu")]
+
+
+@pytest.mark.parametrize("op", _ENTRIES, ids=lambda op: op.full_name)
+def test_float32_entry_agrees_with_cpu(op):
+    verdict = op_samples.check(op, torch.float32, most=3)
+    expected = _EXPECTED.get(op.full_name, "lowered")
+    assert verdict.status == expected, f"{verdict.detail} {' '.join(verdict.fallbacks)}"
+
+
+def test_exceptions_are_entries_of_the_database():
+    assert not set(_EXPECTED) - {op.full_name for op in _ENTRIES}
