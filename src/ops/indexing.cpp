@@ -86,6 +86,36 @@ Value scatter_slices(Value self, std::int64_t dim, Value indices, Value updates,
   return hlo::scatter(self, indices, updates, numbers, combine);
 }
 
+void check_index_along(std::string_view op, Value self, std::int64_t dim, Value index,
+                       const std::optional<Value>& src) {
+  if (index.num_elements() == 0) return;
+  check(index.dtype() == DType::kInt64 || index.dtype() == DType::kInt32, op,
+        "(): Expected dtype int32/int64 for index");
+  const auto rank_of = [](const Value& v) { return std::max<std::int64_t>(v.rank(), 1); };
+  const bool is_gather = op == "gather";
+  check(rank_of(index) == rank_of(self), "Index tensor must have the same number of dimensions as ",
+        is_gather ? "input" : "self", " tensor");
+  check(!src.has_value() || rank_of(index) == rank_of(*src),
+        "Index tensor must have the same number of dimensions as src tensor");
+  const Dims limits = at_least_1d(self).dims();
+  const Dims sizes = at_least_1d(index).dims();
+  const Dims sources = src.has_value() ? at_least_1d(*src).dims() : sizes;
+  for (std::int64_t d = 0; d < static_cast<std::int64_t>(sizes.size()); ++d) {
+    const bool fits = d == dim || sizes[at(d)] <= limits[at(d)];
+    if (is_gather) {
+      check(fits, "Size does not match at dimension ", d, " expected index ",
+            base::to_string(index.dims()), " to be no larger than self ",
+            base::to_string(self.dims()), " apart from dimension ", dim);
+      continue;
+    }
+    check(fits && sizes[at(d)] <= sources[at(d)], "Expected index ", base::to_string(index.dims()),
+          " to be no larger than self ", base::to_string(self.dims()), " apart from dimension ",
+          dim,
+          src.has_value() ? " and to be no larger size than src " + base::to_string(src->dims())
+                          : "");
+  }
+}
+
 Value gather_along(Value self, std::int64_t dim, Value index) {
   const Dims dims = index.dims();
   self = at_least_1d(self);
@@ -388,7 +418,9 @@ void register_indexing(Registry& m) {
   m.impl("index_select",
          [](Value self, std::int64_t dim, Value index) { return index_select(self, dim, index); });
   m.impl("gather", [](Value self, std::int64_t dim, Value index, bool) {
-    return gather_along(self, wrap_dim(dim, self.rank()), index);
+    dim = wrap_dim(dim, self.rank());
+    check_index_along("gather", self, dim, index);
+    return gather_along(self, dim, index);
   });
   m.impl("take", [](Value self, Value index) { return take(self, index); });
   m.impl("put", [](Value self, Value index, Value source, bool accumulate) {

@@ -3,6 +3,9 @@
 // element and writes nothing.
 #pragma once
 
+#include <optional>
+#include <string_view>
+
 #include "ops/promotion.h"
 #include "ops/registry.h"
 
@@ -29,6 +32,11 @@ Value gather_along(Value self, std::int64_t dim, Value index);
 // ATen's `scatter`: the inverse. `src` may be larger than the index, or 0-dim.
 Value scatter_along(Value self, std::int64_t dim, Value index, Value src,
                     const hlo::BinaryRegion& combine);
+
+// Throws as PyTorch's `gather` and `scatter` do unless the index has self's rank, is no larger
+// outside `dim`, and is of int32 or int64; `src`, when given, must be at least as large.
+void check_index_along(std::string_view op, Value self, std::int64_t dim, Value index,
+                       const std::optional<Value>& src = std::nullopt);
 
 // What a scatter combines with: the update takes the place of the element.
 Value replace(Value element, Value update);

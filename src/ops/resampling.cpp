@@ -16,6 +16,7 @@
 namespace torch_xla::ops {
 namespace {
 
+using base::check;
 using MaybeScale = std::optional<double>;
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
@@ -306,8 +307,17 @@ Value resample_bytes(Value self, std::int64_t dim, Taps taps) {
 
 using Scales = std::vector<MaybeScale>;
 
+// Each size of the output is one of the input's after batch and channel.
+void check_ranks(std::size_t input_rank, const Dims& output_size, const Scales& scales) {
+  check(output_size.size() == scales.size(), "It is expected output_size equals to ", scales.size(),
+        ", but got size ", output_size.size());
+  check(input_rank == scales.size() + 2, "It is expected input_size equals to ", scales.size() + 2,
+        ", but got size ", input_rank);
+}
+
 Value resample(Value self, const Dims& output_size, bool align_corners, const Scales& scales,
                const MakeTaps& make_taps) {
+  check_ranks(self.dims().size(), output_size, scales);
   const DType dtype = self.dtype();
   const bool is_integral = base::is_integral(dtype);
   Value out = self;
@@ -323,6 +333,8 @@ Value resample(Value self, const Dims& output_size, bool align_corners, const Sc
 
 Value resample_gradient(Value grad, const Dims& output_size, const Dims& input_size,
                         bool align_corners, const Scales& scales, const MakeTaps& make_taps) {
+  check_ranks(input_size.size(), output_size, scales);
+  check_ranks(grad.dims().size(), output_size, scales);
   const DType dtype = grad.dtype();
   Value out = convert(grad, accumulate_dtype(dtype));
   for (std::size_t i = 0; i < output_size.size(); ++i) {
@@ -376,9 +388,10 @@ void register_linear_and_trilinear(Registry& m, const MakeTaps& make) {
          [make](Value grad, Dims size, Dims input, bool align_corners, MaybeScale w) {
            return resample_gradient(grad, size, input, align_corners, {w}, make);
          });
-  m.impl("upsample_trilinear3d",
-         [make](Value self, Dims size, bool align_corners, MaybeScale d, MaybeScale h,
-                MaybeScale w) { return resample(self, size, align_corners, {d, h, w}, make); });
+  m.impl("upsample_trilinear3d", [make](Value self, Dims size, bool align_corners, MaybeScale d,
+                                        MaybeScale h, MaybeScale w) {
+    return resample(self, size, align_corners, {d, h, w}, make);
+  });
   m.impl("upsample_trilinear3d_backward",
          [make](Value grad, Dims size, Dims input, bool align_corners, MaybeScale d, MaybeScale h,
                 MaybeScale w) {

@@ -83,31 +83,42 @@ hlo::BinaryRegion scatter_operator(const std::string& reduce) {
   return reduce == "add" ? hlo::BinaryRegion(hlo::add) : hlo::BinaryRegion(hlo::multiply);
 }
 
+// The dimension, after PyTorch's checks of the other arguments.
+std::int64_t checked_dim(Value self, std::int64_t dim, Value index,
+                         const std::optional<Value>& src = std::nullopt) {
+  dim = wrap_dim(dim, self.rank());
+  check_index_along("scatter", self, dim, index, src);
+  check(!src.has_value() || src->dtype() == self.dtype(),
+        "scatter(): Expected self.dtype to be equal to src.dtype");
+  return dim;
+}
+
 void register_scatter_along(Registry& m) {
   m.impl("scatter.src", [](Value self, std::int64_t dim, Value index, Value src) {
-    return scatter_along(self, wrap_dim(dim, self.rank()), index, src, replace);
+    return scatter_along(self, checked_dim(self, dim, index, src), index, src, replace);
   });
   m.impl("scatter.value", [](Value self, std::int64_t dim, Value index, Value value) {
     const Value number = convert(value, self.dtype());
-    return scatter_along(self, wrap_dim(dim, self.rank()), index,
+    return scatter_along(self, checked_dim(self, dim, index), index,
                          broadcast_to(number, index.dims()), replace);
   });
-  m.impl("scatter.reduce", [](Value self, std::int64_t dim, Value index, Value src,
-                              std::string reduce) {
-    return scatter_along(self, wrap_dim(dim, self.rank()), index, src, scatter_operator(reduce));
-  });
+  m.impl("scatter.reduce",
+         [](Value self, std::int64_t dim, Value index, Value src, std::string reduce) {
+           return scatter_along(self, checked_dim(self, dim, index, src), index, src,
+                                scatter_operator(reduce));
+         });
   m.impl("scatter.value_reduce",
          [](Value self, std::int64_t dim, Value index, Value value, std::string reduce) {
            const Value number = convert(value, self.dtype());
-           return scatter_along(self, wrap_dim(dim, self.rank()), index,
+           return scatter_along(self, checked_dim(self, dim, index), index,
                                 broadcast_to(number, index.dims()), scatter_operator(reduce));
          });
   m.impl("scatter_add", [](Value self, std::int64_t dim, Value index, Value src) {
-    return add_along(self, wrap_dim(dim, self.rank()), index, src);
+    return add_along(self, checked_dim(self, dim, index, src), index, src);
   });
   m.impl("scatter_reduce.two", [](Value self, std::int64_t dim, Value index, Value src,
                                   std::string reduce, bool include_self) {
-    const std::int64_t place = wrap_dim(dim, self.rank());
+    const std::int64_t place = checked_dim(self, dim, index, src);
     const DType dtype = accumulate_dtype(self.dtype());
     const Value out = scatter_reduce(convert(self, dtype), convert(src, dtype), reduce,
                                      include_self, scatter_at(place, index));
@@ -134,7 +145,29 @@ struct Slices {
   }
 };
 
+// `op` is "index_add_" or "index_reduce_".
+void check_index_source(const char* op, Value self, std::int64_t dim, Value index, Value source) {
+  dim = wrap_dim(dim, self.rank());
+  check(index.dtype() == DType::kInt64 || index.dtype() == DType::kInt32, op,
+        "(): Expected dtype int32/int64 for index but got: ", scalar_type_name(index.dtype()));
+  check(index.rank() <= 1, op, "(): Index is supposed to be a vector, but got dim: ", index.rank(),
+        " with type: ", scalar_type_name(index.dtype()),
+        " and size: ", base::to_string(index.dims()));
+  check(self.dtype() == source.dtype(), op, "(): self (", scalar_type_name(self.dtype()),
+        ") and source (", scalar_type_name(source.dtype()), ") must have the same scalar type");
+  const bool has_dim = self.rank() > 0 && source.rank() == self.rank();
+  check(source.rank() == self.rank() &&
+            (!has_dim || without_dim(source.dims(), dim) == without_dim(self.dims(), dim)),
+        "source tensor shape must match self tensor shape, excluding the specified dimension. Got "
+        "self.shape = ",
+        base::to_string(self.dims()), " source.shape = ", base::to_string(source.dims()));
+  const std::int64_t size = has_dim ? source.dim(dim) : 1;
+  check(index.num_elements() == size, op, "(): Number of indices (", index.num_elements(),
+        ") should be equal to source.size(dim): (", size, "), for dim: ", dim);
+}
+
 Value index_add(Value self, std::int64_t dim, Value index, Value source, const Factor& alpha) {
+  check_index_source("index_add_", self, dim, index, source);
   const Slices slices(self, dim, index, source);
   const DType dtype = accumulate_dtype(self.dtype());
   Value updates = convert(slices.source, dtype);
@@ -204,6 +237,7 @@ void register_index_writes(Registry& m) {
          });
   m.impl("index_reduce", [](Value self, std::int64_t dim, Value index, Value source,
                             std::string reduce, bool include_self) {
+    check_index_source("index_reduce_", self, dim, index, source);
     const Slices slices(self, dim, index, source);
     const DType dtype = accumulate_dtype(self.dtype());
     const Value out = scatter_reduce(

@@ -20,8 +20,27 @@ Value join(const hlo::Values& values, std::int64_t dim) {
 // PyTorch lets tensors of size [0] stand beside tensors of any rank.
 bool is_skipped_by_cat(const Value& value) { return value.rank() == 1 && value.dim(0) == 0; }
 
+void check_cat(const std::vector<Value>& tensors, std::int64_t dim) {
+  const Value* first = nullptr;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const Value& t = tensors[i];
+    check(t.rank() > 0, "zero-dimensional tensor (at position ", i, ") cannot be concatenated");
+    if (is_skipped_by_cat(t)) continue;
+    if (first == nullptr) first = &t;
+    check(t.rank() == first->rank(), "Tensors must have same number of dimensions: got ",
+          first->rank(), " and ", t.rank());
+    const std::int64_t place = wrap_dim(dim, t.rank());
+    for (std::int64_t d = 0; d < t.rank(); ++d) {
+      check(d == place || t.dim(d) == first->dim(d),
+            "Sizes of tensors must match except in dimension ", place, ". Expected size ",
+            first->dim(d), " but got size ", t.dim(d), " for tensor number ", i, " in the list.");
+    }
+  }
+}
+
 Value cat(const std::vector<Value>& tensors, std::int64_t dim) {
   check(!tensors.empty(), "torch.cat(): expected a non-empty list of Tensors");
+  check_cat(tensors, dim);
   const DType dtype = result_type(tensors);
   hlo::Values parts;
   for (const Value& t : tensors) {
@@ -91,24 +110,39 @@ Value roll(Value self, const Dims& shifts, const Dims& dims) {
   check(shifts.size() == dims.size(), "shifts and dimensions must align. shifts: ", shifts.size(),
         ", dims:", dims.size());
   for (std::size_t i = 0; i < dims.size(); ++i) {
-    const std::int64_t dim = wrap_dim(dims[i], self.rank());
-    if (self.rank() > 0) self = roll_dim(self, shifts[i], dim);
+    if (self.rank() == 0) {
+      base::fail(base::ErrorKind::kIndex, "Dimension specified as ", dims[i],
+                 " but tensor has no dimensions");
+    }
+    self = roll_dim(self, shifts[i], wrap_dim(dims[i], self.rank()));
   }
   return self;
 }
 
 Value rotate_quarters(Value self, std::int64_t k, const Dims& dims) {
-  const Dims plane = wrap_dims(dims, self.rank());
   check(dims.size() == 2, "expected total rotation dims == 2, but got dims = ", dims.size());
+  check(self.rank() >= 2, "expected total dims >= 2, but got total dims = ", self.rank());
+  check(dims[0] != dims[1] && std::abs(dims[0] - dims[1]) != self.rank(),
+        "expected rotation dims to be different, but got dim0 = ", dims[0],
+        " and dim1 = ", dims[1]);
+  for (std::size_t i = 0; i < 2; ++i) {
+    check(dims[i] < self.rank() && dims[i] >= -self.rank(), "Rotation dim", i, " out of range, dim",
+          i, " = ", dims[i]);
+  }
+  const Dims plane = wrap_dims(dims, self.rank());
   const std::int64_t quarters = (k % 4 + 4) % 4;
   Dims swapped(at(self.rank()));
   std::iota(swapped.begin(), swapped.end(), 0);
   std::swap(swapped[at(plane[0])], swapped[at(plane[1])]);
   switch (quarters) {
-    case 1: return permute(hlo::reverse(self, {plane[1]}), swapped);
-    case 2: return hlo::reverse(self, plane);
-    case 3: return permute(hlo::reverse(self, {plane[0]}), swapped);
-    default: return self;
+    case 1:
+      return permute(hlo::reverse(self, {plane[1]}), swapped);
+    case 2:
+      return hlo::reverse(self, plane);
+    case 3:
+      return permute(hlo::reverse(self, {plane[0]}), swapped);
+    default:
+      return self;
   }
 }
 
@@ -124,7 +158,9 @@ Value triangle_mask(Value self, std::int64_t diagonal, hlo::ComparisonDirection 
 }
 
 Value triangle(Value self, std::int64_t diagonal, hlo::ComparisonDirection direction) {
-  check(self.rank() >= 2, "input tensor must have at least 2 dimensions");
+  const bool is_lower = direction == hlo::ComparisonDirection::kLe;
+  check(self.rank() >= 2, is_lower ? "tril" : "triu",
+        ": input tensor must have at least 2 dimensions");
   return hlo::select(triangle_mask(self, diagonal, direction), self, full_like(self, 0));
 }
 

@@ -18,8 +18,12 @@ std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 Dims inferred_sizes(Value self, Dims size) {
   const auto unknown = std::find(size.begin(), size.end(), -1);
   if (unknown == size.end()) return size;
+  const Dims requested = size;
   *unknown = 1;
   const std::int64_t known = base::num_elements(size);
+  check(known != 0 || self.num_elements() != 0, "cannot reshape tensor of 0 elements into shape ",
+        base::to_string(requested),
+        " because the unspecified dimension size -1 can be any value and is ambiguous");
   *unknown = known == 0 ? 0 : self.num_elements() / known;
   return size;
 }
@@ -60,7 +64,6 @@ struct Range {
 
 Value narrow(Value self, std::int64_t dim, std::int64_t start, std::int64_t length) {
   check(self.rank() > 0, "narrow() cannot be applied to a 0-dim tensor.");
-  check(length >= 0, "narrow(): length must be non-negative.");
   dim = wrap_dim(dim, self.rank());
   const std::int64_t size = self.dim(dim);
   if (start < -size || start > size) {
@@ -68,7 +71,7 @@ Value narrow(Value self, std::int64_t dim, std::int64_t start, std::int64_t leng
                ", ", size, "], but got ", start, ")");
   }
   if (start < 0) start += size;
-  check(start <= size - length, "start (", start, ") + length (", length,
+  check(length >= 0 && start <= size - length, "start (", start, ") + length (", length,
         ") exceeds dimension size (", size, ").");
   return slice_dim(self, dim, start, start + length);
 }
@@ -100,6 +103,29 @@ Value slice_gradient(Value grad, const Dims& sizes, std::int64_t dim, const Prom
   const Dims none(sizes.size(), 0);
   return hlo::pad(grad, zero, with_dim(none, dim, low), with_dim(none, dim, high),
                   with_dim(none, dim, step - 1));
+}
+
+// The dimension, wrapped, of an operator that a 0-dim tensor does not have.
+std::int64_t own_dim(const char* op, Value self, std::int64_t dim) {
+  if (self.rank() == 0) {
+    base::fail(base::ErrorKind::kIndex, op, "() cannot be applied to a 0-dim tensor.");
+  }
+  return wrap_dim(dim, self.rank());
+}
+
+void check_windows(Value self, std::int64_t dim, std::int64_t size, std::int64_t step) {
+  const std::int64_t limit = self.rank() == 0 ? 1 : self.dim(dim);
+  check(size >= 0, "size is ", size, " but must be >= 0");
+  check(size <= limit, "maximum size for tensor at dimension ", dim, " is ", limit, " but size is ",
+        size);
+  check(step > 0, "step is ", step, " but must be > 0");
+}
+
+// `src` as what is written to a view of the given sizes.
+Value view_update(Value self, Value src, const Dims& dims) {
+  check(src.dims() == dims, "expected src to have a size equal to the slice of self. src size = ",
+        base::to_string(src.dims()), ", slice size = ", base::to_string(dims));
+  return convert(src, self.dtype());
 }
 
 Dims squeezed_sizes(Value self, const Dims& dims) {
@@ -204,12 +230,12 @@ void register_shape_copies(Registry& m) {
 
 void register_part_copies(Registry& m) {
   m.impl("select_copy.int", [](Value self, std::int64_t dim, std::int64_t index) {
-    dim = wrap_dim(dim, self.rank());
+    dim = own_dim("select", self, dim);
     return select_view(self, dim, constant(wrapped_index(index, self.dim(dim))));
   });
   m.impl("slice_copy.Tensor",
          [](Value self, std::int64_t dim, MaybeInt start, MaybeInt end, std::int64_t step) {
-           dim = wrap_dim(dim, self.rank());
+           dim = own_dim("slice", self, dim);
            const Range range(self.dim(dim), start, end, step);
            return slice_view(self, dim, constant(range.start), range.length, step);
          });
@@ -222,7 +248,9 @@ void register_part_copies(Registry& m) {
            return diagonal_view(self, offset, plane.dim1, plane.dim2);
          });
   m.impl("unfold_copy", [](Value self, std::int64_t dim, std::int64_t size, std::int64_t step) {
-    return unfold_view(self, wrap_dim(dim, self.rank()), size, step);
+    dim = wrap_dim(dim, self.rank());
+    check_windows(self, dim, size, step);
+    return unfold_view(self, dim, size, step);
   });
   m.impl({"split_copy.Tensor", "unsafe_split.Tensor"},
          [](Value self, std::int64_t split_size, std::int64_t dim) {
@@ -232,7 +260,7 @@ void register_part_copies(Registry& m) {
       {"split_with_sizes_copy", "unsafe_split_with_sizes"},
       [](Value self, Dims split_sizes, std::int64_t dim) { return split(self, split_sizes, dim); });
   m.impl("unbind_copy.int", [](Value self, std::int64_t dim) {
-    dim = wrap_dim(dim, self.rank());
+    dim = own_dim("unbind", self, dim);
     std::vector<Value> out;
     for (std::int64_t i = 0; i < self.dim(dim); ++i) {
       out.push_back(select_view(self, dim, constant(i)));
@@ -244,16 +272,15 @@ void register_part_copies(Registry& m) {
 // The value written must have the view's sizes; its dtype follows self's.
 void register_scatters(Registry& m) {
   m.impl("select_scatter", [](Value self, Value src, std::int64_t dim, std::int64_t index) {
-    dim = wrap_dim(dim, self.rank());
-    return select_write(self, convert(src, self.dtype()), dim,
+    dim = own_dim("select", self, dim);
+    return select_write(self, view_update(self, src, without_dim(self.dims(), dim)), dim,
                         constant(wrapped_index(index, self.dim(dim))));
   });
   m.impl("slice_scatter", [](Value self, Value src, std::int64_t dim, MaybeInt start, MaybeInt end,
                              std::int64_t step) {
-    dim = wrap_dim(dim, self.rank());
+    dim = own_dim("slice", self, dim);
     const Range range(self.dim(dim), start, end, step);
-    const Value update =
-        broadcast_to(convert(src, self.dtype()), with_dim(self.dims(), dim, range.length));
+    const Value update = view_update(self, src, with_dim(self.dims(), dim, range.length));
     return slice_write(self, update, dim, constant(range.start), range.length, step);
   });
   m.impl("diagonal_scatter",
