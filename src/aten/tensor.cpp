@@ -52,18 +52,18 @@ DType to_dtype(at::ScalarType type) {
 
 at::ScalarType to_scalar_type(DType dtype) {
   static constexpr at::ScalarType kTypes[] = {
-      at::kBool, at::kByte,         at::kUInt16,      at::kUInt32, at::kUInt64,   at::kChar,
-      at::kShort, at::kInt,         at::kLong,        at::kFloat8_e4m3fn, at::kFloat8_e5m2,
-      at::kHalf, at::kBFloat16,     at::kFloat,       at::kDouble, at::kComplexFloat,
-      at::kComplexDouble};
+      at::kBool,     at::kByte,  at::kUInt16, at::kUInt32,        at::kUInt64,       at::kChar,
+      at::kShort,    at::kInt,   at::kLong,   at::kFloat8_e4m3fn, at::kFloat8_e5m2,  at::kHalf,
+      at::kBFloat16, at::kFloat, at::kDouble, at::kComplexFloat,  at::kComplexDouble};
   return kTypes[static_cast<std::size_t>(dtype)];
 }
 
 TensorImpl::TensorImpl(runtime::Device& device, graph::AliasRef alias, graph::ViewRef view,
                        const graph::TensorType* type)
-    : c10::TensorImpl(c10::DispatchKeySet(kXlaKeys), c10::scalarTypeToTypeMeta(to_scalar_type(type->shape.dtype)),
-                      c10::Device(c10::DeviceType::XLA,
-                                  static_cast<c10::DeviceIndex>(device.ordinal()))),
+    : c10::TensorImpl(
+          c10::DispatchKeySet(kXlaKeys),
+          c10::scalarTypeToTypeMeta(to_scalar_type(type->shape.dtype)),
+          c10::Device(c10::DeviceType::XLA, static_cast<c10::DeviceIndex>(device.ordinal()))),
       xla_device_(&device),
       alias_(std::move(alias)),
       view_(std::move(view)) {
@@ -77,8 +77,7 @@ void TensorImpl::set_type(const graph::TensorType* type) {
   is_contiguous_ = true;
 }
 
-void TensorImpl::reset(graph::AliasRef alias, graph::ViewRef view,
-                       const graph::TensorType* type) {
+void TensorImpl::reset(graph::AliasRef alias, graph::ViewRef view, const graph::TensorType* type) {
   alias_ = std::move(alias);
   view_ = std::move(view);
   cache_ = {};
@@ -141,8 +140,7 @@ const at::Storage& TensorImpl::storage() const {
           c10::StorageImpl::use_byte_size_t(),
           static_cast<std::size_t>(alias_->type()->shape.num_bytes()),
           c10::DataPtr(nullptr, device()), allocator, /*resizable=*/false);
-      storages->insert_or_assign(alias_.get(),
-                                 c10::weak_intrusive_ptr<c10::StorageImpl>(shared));
+      storages->insert_or_assign(alias_.get(), c10::weak_intrusive_ptr<c10::StorageImpl>(shared));
     }
     const_cast<TensorImpl*>(this)->storage_ = at::Storage(std::move(shared));
   }
@@ -176,16 +174,15 @@ at::Tensor make_tensor(runtime::Device& device, graph::AliasRef alias) {
 
 at::Tensor make_view(const TensorImpl& of, graph::ViewRef view, const graph::TensorType* type,
                      std::int64_t storage_offset) {
-  auto impl =
-      c10::make_intrusive<TensorImpl>(of.xla_device(), of.alias(), std::move(view), type);
+  auto impl = c10::make_intrusive<TensorImpl>(of.xla_device(), of.alias(), std::move(view), type);
   impl->set_offset(storage_offset);
   return at::Tensor(std::move(impl));
 }
 
 at::Tensor make_tensor_from_data(runtime::Device& device, graph::DataPtr data,
                                  const graph::TensorType* type) {
-  graph::AliasRef alias = graph::Alias::make(
-      device.live(), type, graph::Value{graph::Node::make_leaf(data), 0});
+  graph::AliasRef alias =
+      graph::Alias::make(device.live(), type, graph::Value{graph::Node::make_leaf(data), 0});
   {
     const std::lock_guard lock(device.live().mutex);
     alias->settle(std::move(data));

@@ -72,9 +72,9 @@ at::Tensor as_strided(const at::Tensor& self, at::IntArrayRef size, at::IntArray
   TORCH_CHECK(offset >= 0, "Tensor: invalid storage offset ", offset);
   std::int64_t last = offset;
   for (std::size_t i = 0; i < size.size(); ++i) {
-    TORCH_CHECK(stride[i] >= 0,
-                "as_strided: Negative strides are not supported at the moment, got strides: ",
-                stride);
+    TORCH_CHECK(
+        stride[i] >= 0,
+        "as_strided: Negative strides are not supported at the moment, got strides: ", stride);
     last += size[i] > 0 ? (size[i] - 1) * stride[i] : 0;
   }
   at::Tensor memory = make_tensor(impl.xla_device(), impl.alias());
@@ -88,7 +88,8 @@ at::Tensor as_strided(const at::Tensor& self, at::IntArrayRef size, at::IntArray
               stride, ", storage offset ", offset, " require a storage size of ",
               (last + 1) * base::size_bytes(root.dtype),
               " which is out of bounds for storage of size ", root.num_bytes());
-  return make_view(*as_xla(memory), {op, {at::IntArrayRef(root_type.strides), size, stride}, 3, offset},
+  return make_view(*as_xla(memory),
+                   {op, {at::IntArrayRef(root_type.strides), size, stride}, 3, offset},
                    {root.dtype, size, stride, offset});
 }
 
@@ -139,8 +140,8 @@ at::Tensor t(const at::Tensor& self) {
   return aten::transpose(self, 0, self.dim() < 2 ? 0 : 1);
 }
 
-at::Tensor sliced(const TensorImpl& self, std::int64_t dim, std::int64_t start,
-                  std::int64_t length, std::int64_t step) {
+at::Tensor sliced(const TensorImpl& self, std::int64_t dim, std::int64_t start, std::int64_t length,
+                  std::int64_t step) {
   static const ViewOperator op("slice");
   const auto d = static_cast<std::size_t>(dim);
   Dims sizes = copy_of(sizes_of(self));
@@ -242,9 +243,7 @@ at::Tensor squeeze_dims(const at::Tensor& self, at::IntArrayRef dims) {
   return squeeze_where(impl_of(self, "squeeze"), chosen);
 }
 
-at::Tensor squeeze_dim(const at::Tensor& self, std::int64_t dim) {
-  return squeeze_dims(self, dim);
-}
+at::Tensor squeeze_dim(const at::Tensor& self, std::int64_t dim) { return squeeze_dims(self, dim); }
 
 at::Tensor diagonal(const at::Tensor& self, std::int64_t offset, std::int64_t dim1,
                     std::int64_t dim2) {
@@ -313,8 +312,8 @@ std::vector<at::Tensor> split_with_sizes(const at::Tensor& self, at::IntArrayRef
                 "split_sizes=",
                 split_sizes);
     TORCH_CHECK(start + length <= size, "split_with_sizes expects split_sizes to sum exactly to ",
-                size, " (input tensor's size at dimension ", d, "), but got split_sizes=",
-                split_sizes);
+                size, " (input tensor's size at dimension ", d,
+                "), but got split_sizes=", split_sizes);
     out.push_back(sliced(impl, d, start, length, 1));
     start += length;
   }
@@ -325,8 +324,8 @@ std::vector<at::Tensor> split_with_sizes(const at::Tensor& self, at::IntArrayRef
 
 std::vector<at::Tensor> split(const at::Tensor& self, std::int64_t split_size, std::int64_t dim) {
   TORCH_CHECK(self.dim() != 0, "split expects at least a 1-dimensional tensor");
-  TORCH_CHECK(split_size >= 0, "split expects split_size be non-negative, but got split_size=",
-              split_size);
+  TORCH_CHECK(split_size >= 0,
+              "split expects split_size be non-negative, but got split_size=", split_size);
   const std::int64_t size = self.size(dim);
   TORCH_CHECK(split_size > 0 || size == 0,
               "split_size can only be 0 if dimension size is 0, but got dimension size of ", size);
@@ -359,8 +358,8 @@ at::Tensor view_as_real(const at::Tensor& self) {
   for (std::int64_t& stride : strides) stride *= 2;
   sizes.push_back(2);
   strides.push_back(1);
-  return make_view(impl, {op, {}}, {base::real_dtype(dtype_of(impl)), sizes, strides,
-                                    self.storage_offset() * 2});
+  return make_view(impl, {op, {}},
+                   {base::real_dtype(dtype_of(impl)), sizes, strides, self.storage_offset() * 2});
 }
 
 // Conjugates and negatives are views like others here: no bit that every operator must look at.
@@ -395,11 +394,13 @@ at::Tensor view_as_complex(const at::Tensor& self) {
   sizes.pop_back();
   strides.pop_back();
   for (std::int64_t& stride : strides) {
-    TORCH_CHECK(stride % 2 == 0, "Tensor must have a stride divisible by 2 for all but last dimension");
+    TORCH_CHECK(stride % 2 == 0,
+                "Tensor must have a stride divisible by 2 for all but last dimension");
     stride /= 2;
   }
-  return make_view(impl, {op, {}}, {base::complex_dtype(dtype_of(impl)), sizes, strides,
-                                    self.storage_offset() / 2});
+  return make_view(
+      impl, {op, {}},
+      {base::complex_dtype(dtype_of(impl)), sizes, strides, self.storage_offset() / 2});
 }
 
 // Sizes and strides of a view with elements of another width.

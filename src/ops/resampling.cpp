@@ -388,10 +388,9 @@ void register_linear_and_trilinear(Registry& m, const MakeTaps& make) {
          [make](Value grad, Dims size, Dims input, bool align_corners, MaybeScale w) {
            return resample_gradient(grad, size, input, align_corners, {w}, make);
          });
-  m.impl("upsample_trilinear3d", [make](Value self, Dims size, bool align_corners, MaybeScale d,
-                                        MaybeScale h, MaybeScale w) {
-    return resample(self, size, align_corners, {d, h, w}, make);
-  });
+  m.impl("upsample_trilinear3d",
+         [make](Value self, Dims size, bool align_corners, MaybeScale d, MaybeScale h,
+                MaybeScale w) { return resample(self, size, align_corners, {d, h, w}, make); });
   m.impl("upsample_trilinear3d_backward",
          [make](Value grad, Dims size, Dims input, bool align_corners, MaybeScale d, MaybeScale h,
                 MaybeScale w) {

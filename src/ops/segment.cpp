@@ -33,27 +33,19 @@ Reduction reduction_of(const std::string& name) {
 Scalar identity(Reduction reduction) {
   constexpr double inf = std::numeric_limits<double>::infinity();
   switch (reduction) {
-    case Reduction::kMax:
-      return -inf;
-    case Reduction::kMin:
-      return inf;
-    case Reduction::kProd:
-      return 1;
-    default:
-      return 0;
+    case Reduction::kMax: return -inf;
+    case Reduction::kMin: return inf;
+    case Reduction::kProd: return 1;
+    default: return 0;
   }
 }
 
 hlo::BinaryRegion combination(Reduction reduction) {
   switch (reduction) {
-    case Reduction::kMax:
-      return greater_of;
-    case Reduction::kMin:
-      return lesser_of;
-    case Reduction::kProd:
-      return hlo::multiply;
-    default:
-      return hlo::add;
+    case Reduction::kMax: return greater_of;
+    case Reduction::kMin: return lesser_of;
+    case Reduction::kProd: return hlo::multiply;
+    default: return hlo::add;
   }
 }
 

@@ -135,14 +135,10 @@ Value rotate_quarters(Value self, std::int64_t k, const Dims& dims) {
   std::iota(swapped.begin(), swapped.end(), 0);
   std::swap(swapped[at(plane[0])], swapped[at(plane[1])]);
   switch (quarters) {
-    case 1:
-      return permute(hlo::reverse(self, {plane[1]}), swapped);
-    case 2:
-      return hlo::reverse(self, plane);
-    case 3:
-      return permute(hlo::reverse(self, {plane[0]}), swapped);
-    default:
-      return self;
+    case 1: return permute(hlo::reverse(self, {plane[1]}), swapped);
+    case 2: return hlo::reverse(self, plane);
+    case 3: return permute(hlo::reverse(self, {plane[0]}), swapped);
+    default: return self;
   }
 }
 

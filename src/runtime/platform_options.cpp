@@ -18,7 +18,8 @@ Options defaults_of(std::string_view platform) {
   return {
       // A transformer's training step takes three quarters of the time: YNNPACK packs weights and
       // fuses what follows a product, which XLA's own calls into Eigen do not.
-      {"xla_cpu_experimental_ynn_fusion_type", std::string("LIBRARY_FUSION_TYPE_DOT,LIBRARY_FUSION_TYPE_REDUCE")},
+      {"xla_cpu_experimental_ynn_fusion_type",
+       std::string("LIBRARY_FUSION_TYPE_DOT,LIBRARY_FUSION_TYPE_REDUCE")},
       // Else a NaN that is the second operand of a maximum or minimum is lost.
       {"xla_cpu_enable_fast_min_max", false},
   };
