@@ -11,7 +11,7 @@ import textwrap
 def run_in_process(code: str, **environment: str) -> str:
     """What the program prints; fails the test if it does not end well."""
     done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)],
+        [sys.executable, "-P", "-c", textwrap.dedent(code)],
         capture_output=True,
         text=True,
         env={**os.environ, **environment},

@@ -159,7 +159,8 @@ TensorImpl* as_xla(const at::Tensor& tensor) {
 TensorImpl& expect_xla(const at::Tensor& tensor, std::string_view op, std::string_view argument) {
   TensorImpl* impl = as_xla(tensor);
   TORCH_CHECK(impl != nullptr, "aten::", op, ": Input tensor is not an XLA tensor: ",
-              tensor.defined() ? tensor.toString() : "undefined", " (argument '", argument,
+              tensor.defined() ? c10::str("torch.", tensor.scalar_type(), "Tensor") : "undefined",
+              " (argument '", argument,
               tensor.defined() ? c10::str("', device ", tensor.device(), ", shape ", tensor.sizes())
                                : std::string("'"),
               "); move it with .to('xla')");
