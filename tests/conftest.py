@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import pathlib
 from collections.abc import Iterator
 
 import pytest
@@ -10,6 +11,19 @@ import torch
 
 import torch_xla
 from torch_xla.debug import metrics
+
+
+_KNOWN_FAILURES = pathlib.Path(__file__).with_name("known_failures.txt")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that are known to fail, each with its reason; one that passes after all fails."""
+    lines = filter(None, (line.strip() for line in _KNOWN_FAILURES.read_text().splitlines()))
+    reasons = dict(line.split("  # ", 1) for line in lines if not line.startswith("#"))
+    for item in items:
+        reason = reasons.get(item.nodeid.removeprefix("tests/"))
+        if reason is not None:
+            item.add_marker(pytest.mark.xfail(reason=reason, strict=True))
 
 
 @pytest.fixture(autouse=True)
