@@ -135,13 +135,13 @@ def check(op: OpInfo, dtype: torch.dtype, backward: bool = True, most: int = 24)
                 expected_grads = _gradients(expected, inputs)
             except Exception:  # the CPU refuses the sample: nothing to compare with
                 continue
-            moved = SampleInput(
-                _to_device(sample.input),
-                args=_to_device(sample.args),
-                kwargs=_to_device(sample.kwargs),
-            )
-            _clear_counters()
             try:
+                moved = SampleInput(
+                    _to_device(sample.input),
+                    args=_to_device(sample.args),
+                    kwargs=_to_device(sample.kwargs),
+                )
+                _clear_counters()
                 actual = _run(op.op, moved)
                 actual_grads = _gradients(actual, _tensors((moved.input, moved.args, moved.kwargs)))
             except Exception as error:
