@@ -12,7 +12,6 @@ import torch
 import torch_xla
 from torch_xla.debug import metrics
 
-
 _KNOWN_FAILURES = pathlib.Path(__file__).with_name("known_failures.txt")
 
 
