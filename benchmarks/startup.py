@@ -37,7 +37,7 @@ def main() -> None:
     samples = []
     for _ in range(args.samples):
         result = subprocess.run(
-            [sys.executable, "-c", CHILD], stdout=subprocess.PIPE, text=True, check=True
+            [sys.executable, "-P", "-c", CHILD], stdout=subprocess.PIPE, text=True, check=True
         )
         samples.append([float(word) for word in result.stdout.split()])
     wall, cpu, memory = (list(column) for column in zip(*samples, strict=True))
