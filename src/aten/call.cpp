@@ -65,11 +65,11 @@ Call::Call(const Operator& op, const torch::jit::Stack& stack)
       no_special_scalars_(base::settings().no_special_scalars()) {
   words_.push_back(reinterpret_cast<std::uintptr_t>(&op));
   for (std::size_t i = 0; i < arguments_.size(); ++i) read(op.arguments[i], arguments_[i]);
-  if (device_ == nullptr) find_device(stack);
+  if (device_ == nullptr) find_device();
   if (op.draws_key) draw_key(nullptr);
 }
 
-void Call::find_device(const torch::jit::Stack&) {
+void Call::find_device() {
   if (op_.device_argument.has_value()) {
     const c10::IValue& value = arguments_[*op_.device_argument];
     if (!value.isNone()) {
@@ -196,7 +196,7 @@ void Call::read_constant(const Argument& argument, const c10::IValue& value) {
 
 void Call::draw_key(const c10::IValue* generator) {
   words_.push_back(tag(kNumberSlot, static_cast<std::uint64_t>(DType::kUInt64)));
-  if (device_ == nullptr) find_device({});
+  if (device_ == nullptr) find_device();
   slots_.push_back(next_random_key(*device_, generator == nullptr || generator->isNone()
                                                  ? std::nullopt
                                                  : std::optional(generator->toGenerator())));

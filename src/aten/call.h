@@ -42,7 +42,7 @@ class Call {
   void read_number(const Numeric& number);
   void read_constant(const Argument& argument, const c10::IValue& value);
   void draw_key(const c10::IValue* generator);
-  void find_device(const torch::jit::Stack& stack);
+  void find_device();
   Numeric number_of(const at::Tensor& cpu_scalar) const;
   Numeric number_of(const c10::IValue& value, Travel travel) const;
   graph::Attribute attribute(const Argument& argument, const c10::IValue& value,
