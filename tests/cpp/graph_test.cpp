@@ -16,17 +16,10 @@ using graph::Value;
 using testing::binary_entry;
 using testing::call;
 using testing::f32;
+using testing::leaf;
 using testing::scale_entry;
 using testing::slice_entry;
-
-class TestData : public graph::Data {
- public:
-  using Data::Data;
-};
-
-Value leaf(const graph::TensorType* type) {
-  return {graph::Node::make_leaf(std::make_shared<TestData>(type->shape)), 0};
-}
+using testing::TestData;
 
 Value add(const Value& a, const Value& b) {
   return call(binary_entry("add.Tensor", f32({4})), {a, b});

@@ -11,17 +11,9 @@ using graph::Value;
 using testing::binary_entry;
 using testing::call;
 using testing::f32;
+using testing::leaf;
 using testing::scale_entry;
 using testing::slice_entry;
-
-class TestData : public graph::Data {
- public:
-  using Data::Data;
-};
-
-Value leaf(const graph::TensorType* type) {
-  return {graph::Node::make_leaf(std::make_shared<TestData>(type->shape)), 0};
-}
 
 ops::Program lower(const std::vector<Value>& roots, const ops::LowerOptions& options = {"cpu"}) {
   return ops::lower(graph::walk(roots), options);

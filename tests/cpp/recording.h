@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -14,6 +15,16 @@
 #include "graph/node.h"
 
 namespace torch_xla::testing {
+
+// An array without a device.
+class TestData : public graph::Data {
+ public:
+  using Data::Data;
+};
+
+inline graph::Value leaf(const graph::TensorType* type) {
+  return {graph::Node::make_leaf(std::make_shared<TestData>(type->shape)), 0};
+}
 
 inline graph::Number constant(base::Scalar value) {
   graph::Number number;
