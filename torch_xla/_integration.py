@@ -6,6 +6,8 @@ from __future__ import annotations
 import atexit
 import functools
 import importlib
+from collections.abc import Iterable
+from typing import Any
 
 import torch
 
@@ -25,18 +27,34 @@ def _seed_along() -> None:
     torch.random._seed_custom_device = _seed_custom_device
 
 
-def _announce_foreach() -> None:
-    """Optimizers and gradient clipping use the `_foreach_` operators by default: one recorded node
-    per list in the place of one per parameter."""
-    original = torch.utils._foreach_utils._get_foreach_kernels_supported_devices
+def _announce_devices(function: str, modules: Iterable[str]) -> None:
+    """Add xla to the devices that `function` of torch lists, in every module that imported it.
+
+    By name: `torch.optim` hides some of its modules. Each has its own reference to the function.
+    """
+    loaded = [importlib.import_module(f"torch.{module}") for module in modules]
+    original = getattr(loaded[0], function)
 
     @functools.wraps(original)
-    def with_xla() -> list[str]:
-        return [*original(), "xla"]
+    def with_xla(*args: Any, **kwargs: Any) -> list[str]:
+        return list(dict.fromkeys([*original(*args, **kwargs), "xla"]))
 
-    # By name: `torch.optim` hides some of its modules. Each has its own reference to the function.
-    for module in ("torch.utils._foreach_utils", "torch.optim.optimizer", "torch.optim.swa_utils"):
-        setattr(importlib.import_module(module), original.__name__, with_xla)
+    for module in loaded:
+        setattr(module, function, with_xla)
+
+
+def _announce_optimizer_kernels() -> None:
+    """Optimizers and gradient clipping use the `_foreach_` operators by default: one recorded node
+    per list in the place of one per parameter. With `fused=True` it is one per optimizer step, and
+    with `capturable=True` the optimizer's count of steps is on the device."""
+    lists = ["utils._foreach_utils", "optim.optimizer"]
+    _announce_devices("_get_foreach_kernels_supported_devices", [*lists, "optim.swa_utils"])
+    _announce_devices("_get_fused_kernels_supported_devices", lists)
+    with_capturable = ("adadelta", "adam", "adamax", "asgd", "nadam", "radam", "rmsprop", "rprop")
+    _announce_devices(
+        "_get_capturable_supported_devices",
+        ["optim.optimizer", *(f"optim.{name}" for name in with_capturable)],
+    )
 
 
 def _copy_where_the_cpu_copies() -> None:
@@ -64,7 +82,7 @@ def install() -> None:
     atexit.register(_XLAC._shutdown)
     torch._register_device_module("xla", _device_module)
     _seed_along()
-    _announce_foreach()
+    _announce_optimizer_kernels()
     _copy_where_the_cpu_copies()
     _module_moves.install()
     _serialization.install()
