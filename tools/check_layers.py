@@ -23,7 +23,7 @@ LAYERS = {
     "ops": {"base", "hlo", "graph"},
     "runtime": {"base", "hlo", "graph", "ops", "pjrt"},
     "aten": {"base", "graph", "ops", "runtime"},
-    "python": {"base", "aten", "runtime"},
+    "python": {"base", "graph", "aten", "runtime"},
 }
 
 # what -> (pattern of a line of code, folders that may contain it)

@@ -77,6 +77,7 @@ def _copy_where_the_cpu_copies() -> None:
 def install() -> None:
     """Connect the library to Python and torch."""
     _XLAC._set_plugin_resolver(_plugins.resolve)
+    _XLAC._install_frame_source()
     # Programs under way are waited for, and the plugin's memory is given back, before the
     # interpreter takes down what they may call.
     atexit.register(_XLAC._shutdown)

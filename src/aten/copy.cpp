@@ -13,7 +13,10 @@
 #include "aten/errors.h"
 #include "aten/record.h"
 #include "aten/tensor.h"
+#include "base/log.h"
 #include "base/metrics.h"
+#include "base/settings.h"
+#include "base/user_code.h"
 #include "runtime/array.h"
 #include "runtime/transfer.h"
 
@@ -43,6 +46,23 @@ std::shared_ptr<runtime::Array> upload(const at::Tensor& cpu, runtime::Device& d
       [&] { return runtime::upload(device, dense.const_data_ptr(), shape_of(dense)); });
 }
 
+// What XLA_TRANSFER_GUARD asks for when the host reads tensors.
+void guard_read(at::TensorList tensors) {
+  const std::string guard = base::settings().transfer_guard();
+  if (guard == "allow" || tensors.empty()) return;
+  const std::string line = base::user_line();
+  const std::string what =
+      base::str("the host reads ", tensors.size() == 1 ? "a tensor " : "tensors, the first ",
+                base::to_string(shape_of(tensors[0])), line.empty() ? "" : " at ", line);
+  if (guard == "log") {
+    base::log(what);
+    return;
+  }
+  TORCH_CHECK_VALUE(guard == "forbid", "XLA_TRANSFER_GUARD must be allow, log or forbid, got '",
+                    guard, "'");
+  TORCH_CHECK(false, what, ", which the transfer guard forbids (XLA_TRANSFER_GUARD=forbid)");
+}
+
 void copy_from_cpu(TensorImpl& dst, const at::Tensor& src) {
   const graph::TensorType& type = *dst.xla_type();
   check_no_overlap(type);
@@ -51,8 +71,11 @@ void copy_from_cpu(TensorImpl& dst, const at::Tensor& src) {
 }
 
 std::shared_ptr<runtime::Array> copied_array(const at::Tensor& src, runtime::Device& to) {
-  std::shared_ptr<runtime::Array> array = materialize(src);
-  blocking([&] { array = translating([&] { return runtime::copy_to_device(*array, to); }); });
+  std::shared_ptr<runtime::Array> array;
+  blocking([&] {
+    array = materialize(src);
+    array = translating([&] { return runtime::copy_to_device(*array, to); });
+  });
   return array;
 }
 
@@ -233,6 +256,7 @@ void blocking(const std::function<void()>& wait) {
 }
 
 std::vector<at::Tensor> to_cpu(at::TensorList tensors) {
+  guard_read(tensors);
   std::vector<at::Tensor> dense;
   blocking([&] {
     const std::vector<std::shared_ptr<runtime::Array>> arrays = materialize(tensors);

@@ -154,6 +154,7 @@ bool plan_arguments(Operator& op, std::string* why) {
         return false;
       }
       argument.travel = *travel;
+      op.op.argument_names.push_back(arg.name);
       ++next;
     }
     op.arguments.push_back(std::move(argument));

@@ -4,12 +4,15 @@
 #include <ATen/ops/empty.h>
 #include <c10/util/SmallVector.h>
 
+#include <atomic>
 #include <mutex>
 
 #include "aten/call.h"
 #include "aten/errors.h"
 #include "aten/infer.h"
 #include "aten/tensor.h"
+#include "base/settings.h"
+#include "graph/location.h"
 
 namespace torch_xla::aten {
 namespace {
@@ -80,6 +83,7 @@ void check_no_partial_overlap(const TensorImpl& written, const TensorImpl& read)
 
 struct Recorded {
   c10::SmallVector<graph::AliasRef, 4> results;  // empty for undefined results and written ones
+  std::uint64_t num_pending = 0;                 // now and then: recorded since the last barrier
 };
 
 // Appends the node and, in the same hold of the lock, makes what the call makes: aliases for fresh
@@ -101,8 +105,23 @@ Recorded record(const Call& call, const graph::Entry* entry, const Impls& writte
   for (std::uint32_t i = 0; i < written.size(); ++i) {
     written[i]->write({node, static_cast<std::uint32_t>(num_fresh) + i}, garbage);
   }
+  if (call.device().live().count_recorded()) [[unlikely]]
+    recorded.num_pending = call.device().live().num_recorded();
   // `garbage` is freed after the lock: it was made before it.
   return recorded;
+}
+
+// A loop without a barrier records one endless graph.
+void warn_if_large(std::uint64_t num_pending) {
+  static std::atomic<bool> is_told{false};
+  const std::int64_t limit = base::settings().graph_size_warning();
+  if (limit <= 0 || num_pending < static_cast<std::uint64_t>(limit) || is_told.exchange(true)) {
+    return;
+  }
+  TORCH_WARN(num_pending,
+             " operations were recorded on this device without a barrier. Put torch_xla.sync() "
+             "at the end of each step: a graph this large takes long to compile. "
+             "(XLA_GRAPH_SIZE_WARNING is the limit of this warning.)");
 }
 
 at::Tensor to_tensor(const Call& call, graph::AliasRef alias) {
@@ -162,6 +181,7 @@ void check_no_overlap(const graph::TensorType& type) {
 void RecordingKernel::operator()(const c10::OperatorHandle&, c10::DispatchKeySet,
                                  torch::jit::Stack* stack) {
   const Operator& op = *op_;
+  graph::note_location();
   const Call call(op, *stack);
   const graph::Entry* entry = memo().find(call.words());
   if (entry == nullptr) [[unlikely]]
@@ -185,7 +205,10 @@ void RecordingKernel::operator()(const c10::OperatorHandle&, c10::DispatchKeySet
     written = written_tensors(op.effects, arguments);
     num_fresh = op.num_fresh_returns;
   }
-  push_results(op, call, record(call, entry, written, num_fresh), stack);
+  Recorded recorded = record(call, entry, written, num_fresh);
+  if (recorded.num_pending != 0) [[unlikely]]
+    warn_if_large(recorded.num_pending);
+  push_results(op, call, std::move(recorded), stack);
 }
 
 Recorder::Recorder(const char* name, const char* overload)

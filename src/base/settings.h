@@ -44,6 +44,19 @@
     "1: explain compilations; 2: explain executions too.")                                         \
   X(std::string, pt_xla_debug_file, "PT_XLA_DEBUG_FILE", "", kNotInKey,                            \
     "File that receives the explanations instead of the standard error stream.")                   \
+  X(std::int64_t, pt_xla_debug_max_frame, "PT_XLA_DEBUG_MAX_FRAME", 8, kNotInKey,                  \
+    "How many lines of the Python stack an explanation shows.")                                    \
+  X(bool, ir_debug, "XLA_IR_DEBUG", false, kNotInKey,                                              \
+    "Note for every operation the user's line that recorded it, for graphs that are printed.")     \
+  X(bool, hlo_debug, "XLA_HLO_DEBUG", false, kNotInKey,                                            \
+    "Note the lines too, and put them into the compiled program's metadata.")                      \
+  X(std::string, transfer_guard, "XLA_TRANSFER_GUARD", "allow", kNotInKey,                         \
+    "What to do when the host reads a tensor: `allow`, `log` (with the user's line), `forbid` "    \
+    "(an error).")                                                                                 \
+  X(std::int64_t, graph_size_warning, "XLA_GRAPH_SIZE_WARNING", 100000, kNotInKey,                 \
+    "Warn once when that many operations were recorded on a device without a barrier; 0: never.")  \
+  X(std::string, metrics_file, "XLA_METRICS_FILE", "", kNotInKey,                                  \
+    "File to which the metrics report is appended at every barrier, or `STDERR` or `STDOUT`.")     \
   X(std::string, save_tensors_file, "XLA_SAVE_TENSORS_FILE", "", kNotInKey,                        \
     "File to which the graph of every barrier and read is appended.")                              \
   X(std::string, save_tensors_fmt, "XLA_SAVE_TENSORS_FMT", "text", kNotInKey,                      \

@@ -117,13 +117,22 @@ class LiveSet {
   }
   std::size_t size() const { return size_; }  // under the lock
 
+  // Under the lock: counts one recorded operation. True now and then, when it is worth comparing
+  // `num_recorded` with a limit.
+  bool count_recorded() { return (++num_recorded_ & (kCountsPerLook - 1)) == 0; }
+  // Since the last barrier.
+  std::uint64_t num_recorded() const { return num_recorded_; }
+  void reset_recorded() { num_recorded_ = 0; }
+
   // Under the lock: an alias that joins while the caller records.
   AliasRef add_locked(const TensorType* type, Value value);
 
  private:
   friend class Alias;
+  static constexpr std::uint64_t kCountsPerLook = 1024;
   Alias head_;
   std::size_t size_ = 0;
+  std::uint64_t num_recorded_ = 0;
 };
 
 }  // namespace torch_xla::graph

@@ -21,6 +21,8 @@ struct Op {
   bool is_view = false;  // cheap to recompute, so its value is never kept by a partial execution
   // In-place and `out=`: the lowered result is converted and broadcast to the recorded type.
   bool converts_result = false;
+  // Of the entry's `args`, for people to read; may be empty.
+  std::vector<std::string> argument_names = {};
 };
 
 // A tensor's type as PyTorch sees it. Interned: equal types have one address (see `intern`).

@@ -35,6 +35,8 @@ NodeRef Node::make(const Entry* entry, std::span<const Value> operands,
   Node* node = allocate(entry, static_cast<std::uint32_t>(operands.size()),
                         static_cast<std::uint32_t>(slots.size()));
   node->num_outputs_ = static_cast<std::uint32_t>(entry->outputs.size());
+  if (locations_are_wanted.load(std::memory_order_relaxed)) [[unlikely]]
+    node->location_ = noted_location();
   Edge* edge = node->edges();
   for (const Value& operand : operands) {
     operand.node->retain();

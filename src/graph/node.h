@@ -12,6 +12,7 @@
 
 #include "base/shape.h"
 #include "graph/entry.h"
+#include "graph/location.h"
 #include "graph/ref.h"
 
 namespace torch_xla::graph {
@@ -61,6 +62,8 @@ class Node {
   std::span<const Edge> operands() const { return {edges(), num_operands_}; }
   std::span<const std::uint64_t> slots() const;
   std::uint32_t num_outputs() const { return num_outputs_; }
+  // Where it was recorded; 0 unless someone wanted to know.
+  Location location() const { return location_; }
   const base::Shape& shape(std::uint32_t output) const;
 
   // The array of an output, or null while it has not been computed. Under the device's lock.
@@ -91,6 +94,7 @@ class Node {
   std::uint32_t max_operands_ = 0;  // where the slots begin, also after the operands were dropped
   std::uint32_t num_slots_ = 0;
   std::uint32_t num_outputs_ = 1;
+  Location location_ = 0;
   const Entry* entry_ = nullptr;
   std::unique_ptr<DataPtr[]> data_;
 

@@ -86,6 +86,10 @@ void Builder::set_location(std::string_view location) {
   location_ = location.empty() ? "" : " loc(" + quoted(location) + ")";
 }
 
+void Builder::set_location(std::string_view name, std::string_view file, int line) {
+  location_ = base::str(" loc(", quoted(name), "(", quoted(file), ":", line, ":0))");
+}
+
 void Builder::check_operands(std::string_view name, std::span<const Value> operands) const {
   for (const Value& operand : operands) {
     base::internal_check(operand.builder_ == this, name, ": an operand is ",

@@ -96,6 +96,9 @@ class Builder {
   void add_module_operation(std::string_view text);
   // The location that later operations carry ("file.py:12"), empty for none.
   void set_location(std::string_view location);
+  // As above: what the operations stand for, and the line of a file that asked for it. XLA shows
+  // them as `op_name`, `source_file` and `source_line`.
+  void set_location(std::string_view name, std::string_view file, int line);
 
   // Defines a private function of the module, once per name: a second definition is ignored, and
   // its body is not run. The body may not use values from outside; it may be defined at any point.

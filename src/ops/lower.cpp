@@ -104,6 +104,7 @@ class Module {
   void add_step(const graph::Trace::Step& step) {
     const graph::Entry& entry = *step.node->entry();
     const graph::Op& op = *entry.op;
+    if (options_.has_locations) set_location(*step.node);
     try {
       add_results(entry, lower_call(step, entry));
     } catch (const base::Error& error) {
@@ -112,6 +113,17 @@ class Module {
       base::fail(error.kind(), "aten::", op.name, ": ", what);
     } catch (const std::exception& error) {
       base::internal_check(false, "lowering of aten::", op.name, ": ", error.what());
+    }
+  }
+
+  void set_location(const graph::Node& node) {
+    const graph::SourceLine& line = graph::source_line(node.location());
+    std::string name = "aten::" + node.entry()->op->name;
+    if (!line.scope.empty()) name = line.scope + "/" + name;
+    if (node.location() == 0) {
+      builder_.set_location(name);
+    } else {
+      builder_.set_location(name, line.frame.file, line.frame.line);
     }
   }
 

@@ -31,6 +31,8 @@ struct LowerOptions {
   std::vector<bool> promoted = {};
   // See Context.
   bool has_host_kernels = false;
+  // Operations carry the user's lines, as far as nodes know them. The program computes the same.
+  bool has_locations = false;
 };
 
 // A module whose function `main` takes, in order: one parameter per leaf of the trace; if there are

@@ -11,10 +11,12 @@
 #include "aten/device.h"
 #include "aten/errors.h"
 #include "aten/generator.h"
+#include "aten/inspect.h"
 #include "aten/registration.h"
 #include "aten/tensor.h"
 #include "base/metrics.h"
 #include "base/settings.h"
+#include "python/bindings.h"
 #include "runtime/array.h"
 #include "runtime/client.h"
 #include "runtime/device_info.h"
@@ -76,9 +78,12 @@ void bind_runtime(py::module_& m) {
   m.def("_xla_runtime_is_initialized", &runtime::is_initialized);
   m.def("_device_count", &runtime::device_count, release);
   m.def("_device_count_upper_bound", &runtime::device_count_upper_bound);
-  m.def("_device_type", [] { return runtime::client().device_type(); }, release);
-  m.def("_platform", [] { return runtime::platform(); }, release);
-  m.def("_device_name", [](int i) { return runtime::device(i).name(); }, release);
+  m.def(
+      "_device_type", [] { return runtime::client().device_type(); }, release);
+  m.def(
+      "_platform", [] { return runtime::platform(); }, release);
+  m.def(
+      "_device_name", [](int i) { return runtime::device(i).name(); }, release);
   m.def("_device_kind", &runtime::device_kind, release);
   m.def("_device_attributes", &runtime::device_attributes, release);
   m.def("_memory_stats", &runtime::memory_stats, release);
@@ -91,11 +96,9 @@ void bind_runtime(py::module_& m) {
   m.def(
       "_time_launches",
       [](int i, int count) { return runtime::time_launches(runtime::device(i), count); }, release);
-  m.def("_wait", [](int i) { runtime::wait(runtime::device(i)); }, release);
-  m.def("_shutdown", &runtime::shutdown, release);
   m.def(
-      "_pending_program", [](int i) { return runtime::pending_program(runtime::device(i)); },
-      release);
+      "_wait", [](int i) { runtime::wait(runtime::device(i)); }, release);
+  m.def("_shutdown", &runtime::shutdown, release);
   m.def("_computation_stats", [] {
     const runtime::ComputationStats stats = runtime::computation_stats();
     return py::make_tuple(stats.compiled, stats.executed);
@@ -177,9 +180,15 @@ void bind_settings(py::module_& m) {
     if (found.info().type_name == "int") return py::int_(std::stoll(text));
     return py::str(text);
   });
-  m.def("_set_setting",
-        [](const std::string& name, const std::string& text) { setting(name).set_text(text); });
-  m.def("_reload_settings", [] { base::settings().reload(); });
+  m.def("_set_setting", [](const std::string& name, const std::string& text) {
+    setting(name).set_text(text);
+    aten::refresh_location_switch();
+  });
+  m.def("_reload_settings", [] {
+    base::settings().reload();
+    aten::refresh_location_switch();
+  });
+  aten::refresh_location_switch();
 }
 
 }  // namespace
@@ -192,4 +201,6 @@ PYBIND11_MODULE(_XLAC, m) {
   bind_tensors(m);
   bind_metrics(m);
   bind_settings(m);
+  python::bind_inspection(m);
+  m.def("_install_frame_source", &python::install_frame_source);
 }

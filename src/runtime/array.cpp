@@ -1,6 +1,8 @@
 // The states of an array, the errors of asynchronous work, and the list for shutdowns.
 #include "runtime/array.h"
 
+#include <algorithm>
+#include <map>
 #include <utility>
 
 #include "base/error.h"
@@ -32,11 +34,46 @@ std::exception_ptr launch_error(const LaunchDescription& launch, const std::exce
   }
 }
 
+std::string describe_memory(Device& device) {
+  constexpr std::size_t kMaxLines = 20;
+  struct Group {
+    std::size_t count = 0;
+    std::int64_t num_bytes = 0;
+  };
+  std::map<std::string, Group> groups;  // alike in shape and line
+  for (const LiveArray& array : device.arrays().list()) {
+    Group& group = groups[base::str(base::to_string(array.shape), " made at ",
+                                    array.where.empty() ? "an unknown line" : array.where)];
+    ++group.count;
+    group.num_bytes += array.num_bytes;
+  }
+  std::vector<std::pair<std::string, Group>> sorted(groups.begin(), groups.end());
+  std::stable_sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) {
+    return a.second.num_bytes > b.second.num_bytes;
+  });
+  std::string text = base::str("live buffers of xla:", device.ordinal(), ", ",
+                               device.arrays().num_bytes(), " bytes in all:");
+  for (std::size_t i = 0; i < sorted.size() && i < kMaxLines; ++i) {
+    const Group& group = sorted[i].second;
+    text += base::str("\n  ", group.num_bytes, " bytes: ", group.count, " x ", sorted[i].first);
+  }
+  if (sorted.size() > kMaxLines) {
+    text += base::str("\n  and ", sorted.size() - kMaxLines, " smaller kinds");
+  }
+  if (!graph::locations_are_wanted.load()) {
+    text += "\n  (lines are those of barriers and uploads; XLA_IR_DEBUG=1 gives the operations')";
+  }
+  return text;
+}
+
 Array::Array(Device& device, base::Shape shape) : graph::Data(std::move(shape)), device_(&device) {
   device_->arrays().add(*this);
 }
 
-Array::~Array() { device_->arrays().remove(*this); }
+Array::~Array() {
+  if (!buffers_.empty()) device_->arrays().count(-shape().num_bytes());
+  device_->arrays().remove(*this);
+}
 
 ArrayPtr Array::make_pending(Device& device, base::Shape shape) {
   return ArrayPtr(new Array(device, std::move(shape)));
@@ -92,6 +129,7 @@ const std::vector<pjrt::Buffer>& Array::buffers() const {
 void Array::set_launched(std::vector<pjrt::Buffer> buffers, LaunchDescriptionPtr launch) {
   buffers_ = std::move(buffers);
   launch_ = std::move(launch);
+  device_->arrays().count(shape().num_bytes());
   state_.store(kLaunched, std::memory_order_release);
   state_.notify_all();
 }
@@ -105,6 +143,31 @@ void Array::set_failed(std::exception_ptr error) {
 void Array::raise(const pjrt::Error& error) const {
   if (launch_ == nullptr) throw error;
   std::rethrow_exception(launch_error(*launch_, std::make_exception_ptr(error)));
+}
+
+void ArrayList::count(std::int64_t num_bytes) {
+  const std::int64_t now = num_bytes_.fetch_add(num_bytes, std::memory_order_relaxed) + num_bytes;
+  std::int64_t peak = peak_num_bytes();
+  while (peak < now && !peak_num_bytes_.compare_exchange_weak(peak, now)) continue;
+}
+
+std::vector<LiveArray> ArrayList::list() {
+  std::vector<LiveArray> arrays;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const Array* array = first_; array != nullptr; array = array->next_) {
+      if (array->state_.load(std::memory_order_acquire) != Array::kLaunched) continue;
+      LiveArray& entry = arrays.emplace_back();
+      entry.shape = array->shape();
+      entry.num_bytes = array->shape().num_bytes();
+      entry.where = graph::to_string(array->location());
+      if (entry.where.empty() && array->launch_ != nullptr) entry.where = array->launch_->where;
+    }
+  }
+  std::stable_sort(arrays.begin(), arrays.end(), [](const LiveArray& a, const LiveArray& b) {
+    return a.num_bytes > b.num_bytes;
+  });
+  return arrays;
 }
 
 void ArrayList::add(Array& array) {
@@ -127,6 +190,7 @@ void ArrayList::remove(Array& array) {
 void ArrayList::release_all(const std::exception_ptr& error) {
   const std::lock_guard lock(mutex_);
   for (Array* array = first_; array != nullptr; array = array->next_) {
+    if (!array->buffers_.empty()) count(-array->shape().num_bytes());
     array->buffers_.clear();
     array->set_failed(error);
   }

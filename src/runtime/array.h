@@ -39,6 +39,10 @@ class Array final : public graph::Data {
 
   Device& device() const { return *device_; }
 
+  // The user's line that made it, as far as it is known. Set before other threads see the array.
+  void set_location(graph::Location location) { location_ = location; }
+  graph::Location location() const { return location_; }
+
   // Blocks until the buffer exists; throws if the launch failed.
   void wait_launched() const;
   // Blocks until the value exists; throws if it could not be computed.
@@ -69,6 +73,7 @@ class Array final : public graph::Data {
   Array(Device& device, base::Shape shape);
 
   Device* device_;
+  graph::Location location_ = 0;
   std::atomic<int> state_{kPending};
   // Written before `state_` leaves kPending, read after.
   std::vector<pjrt::Buffer> buffers_;
@@ -84,9 +89,29 @@ using ArrayPtr = std::shared_ptr<Array>;
 // and what was lost.
 std::exception_ptr launch_error(const LaunchDescription& launch, const std::exception_ptr& error);
 
-// The arrays of one device, so that a shutdown can free the memory of those that users still hold.
+// What fills the device's memory, as lines of text, for an error about it.
+std::string describe_memory(Device& device);
+
+// An array in memory.
+struct LiveArray {
+  base::Shape shape;
+  std::int64_t num_bytes = 0;
+  // The line that made it ("train.py:12"), else that of the barrier or read that computed it.
+  std::string where;
+};
+
+// The arrays of one device: how much memory they take, and what a shutdown frees although users
+// still hold it. A pending array takes none yet. Thread-safe.
 class ArrayList {
  public:
+  // Of all arrays in memory, now and at most so far.
+  std::int64_t num_bytes() const { return num_bytes_.load(std::memory_order_relaxed); }
+  std::int64_t peak_num_bytes() const { return peak_num_bytes_.load(std::memory_order_relaxed); }
+  void reset_peak() { peak_num_bytes_.store(num_bytes()); }
+  // The largest first.
+  std::vector<LiveArray> list();
+
+  void count(std::int64_t num_bytes);
   void add(Array& array);
   void remove(Array& array);
   // Makes every array a failed one with `error`. No one may use an array meanwhile.
@@ -95,6 +120,8 @@ class ArrayList {
  private:
   std::mutex mutex_;
   Array* first_ = nullptr;  // under mutex_
+  std::atomic<std::int64_t> num_bytes_{0};
+  std::atomic<std::int64_t> peak_num_bytes_{0};
 };
 
 }  // namespace torch_xla::runtime

@@ -7,11 +7,14 @@
 
 #include "base/error.h"
 #include "base/metrics.h"
+#include "base/settings.h"
+#include "base/user_code.h"
 #include "ops/lower.h"
 #include "runtime/client.h"
 #include "runtime/compile_cache.h"
 #include "runtime/host_kernels.h"
 #include "runtime/launch.h"
+#include "runtime/observe.h"
 #include "runtime/plan.h"
 #include "runtime/platform_options.h"
 
@@ -45,7 +48,8 @@ ops::Program lower(const graph::Trace& trace, std::span<const ops::Donation> don
                    std::vector<bool> promoted) {
   static base::Metric& time = base::metric("LoweringTime");
   const base::TimedSection timed(time);
-  return ops::lower(trace, {platform(), donations, std::move(promoted), has_host_kernels()});
+  return ops::lower(trace, {platform(), donations, std::move(promoted), has_host_kernels(),
+                            base::settings().hlo_debug()});
 }
 
 CompiledProgramPtr compile(const graph::Trace& trace, std::span<const ops::Donation> donations,
@@ -90,14 +94,18 @@ base::Hash128 promoted_key(const base::Hash128& relaxed_key, const std::vector<b
   return hasher.finish();
 }
 
-CompiledProgramPtr find_program(const graph::Trace& trace,
-                                std::span<const ops::Donation> donations) {
+// `compile_seconds` is negative for a program that was there.
+struct FoundProgram {
+  CompiledProgramPtr program;
+  double compile_seconds = -1;
+};
+
+FoundProgram find_program(const graph::Trace& trace, std::span<const ops::Donation> donations) {
   static base::Counter& cached = base::counter("CachedCompile");
   const base::Hash128 options_key = compile_options_key(platform());
   const base::Hash128 strict = key_of(trace.strict_key, options_key, donations);
-  bool is_new = false;
-  CompiledProgramPtr program = cache().find(strict);
-  if (program == nullptr) {
+  FoundProgram found{cache().find(strict)};
+  if (found.program == nullptr) {
     std::vector<bool> promoted;
     base::Hash128 key = strict;
     if (!trace.promotables.empty()) {
@@ -105,13 +113,16 @@ CompiledProgramPtr find_program(const graph::Trace& trace,
       promoted = cache().changed_constants(relaxed, trace.promotables);
       if (!promoted.empty()) key = promoted_key(relaxed, promoted, trace.promotables);
     }
-    program = cache().find_or_compile(key, [&] {
-      is_new = true;
-      return compile(trace, donations, std::move(promoted));
+    found.program = cache().find_or_compile(key, [&] {
+      const auto start = std::chrono::steady_clock::now();
+      CompiledProgramPtr program = compile(trace, donations, std::move(promoted));
+      const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
+      found.compile_seconds = elapsed.count();
+      return program;
     });
   }
-  if (!is_new) cached.add();
-  return program;
+  if (found.compile_seconds < 0) cached.add();
+  return found;
 }
 
 void append_promoted(std::vector<std::uint64_t>& numbers, const graph::Trace& trace,
@@ -121,9 +132,16 @@ void append_promoted(std::vector<std::uint64_t>& numbers, const graph::Trace& tr
   }
 }
 
-void find_program(Launch& launch, const graph::Trace& trace) {
+void find_program(Launch& launch, const graph::Trace& trace, RunKind kind) {
+  const Run observed{*launch.device, trace, launch.donations, kind, launch.description.where};
+  const bool is_seen = is_observed();
   try {
-    launch.program = find_program(trace, launch.donations);
+    if (is_seen) [[unlikely]]
+      observe_graph(observed);
+    FoundProgram found = find_program(trace, launch.donations);
+    launch.program = std::move(found.program);
+    if (is_seen) [[unlikely]]
+      observe_program(observed, *launch.program, found.compile_seconds);
   } catch (const base::Error& error) {
     const std::string where =
         launch.description.where.empty() ? "" : base::str(" (at ", launch.description.where, ")");
@@ -139,15 +157,18 @@ void find_program(Launch& launch, const graph::Trace& trace) {
 
 // What launches the plan; fails the plan's arrays and throws if it can't be compiled. Frees what
 // the plan holds, so that arrays which only the graph used may be donated.
-std::shared_ptr<Launch> make_launch(Device& device, Plan& plan, std::string_view where) {
+std::shared_ptr<Launch> make_launch(Device& device, Plan& plan, std::string_view where,
+                                    RunKind kind) {
   static base::Metric& graph_size = base::metric("TensorsGraphSize", base::MetricKind::kNumber);
   graph_size.record(static_cast<double>(plan.trace.steps.size()));
   const auto launch = std::make_shared<Launch>();
   launch->device = &device;
   launch->outputs = std::move(plan.outputs);
   launch->donations = std::move(plan.donations);
-  launch->description = {describe(plan.trace), std::string(where), launch->outputs.size(), 0};
-  find_program(*launch, plan.trace);
+  launch->description = {describe(plan.trace),
+                         where.empty() ? base::user_line() : std::string(where),
+                         launch->outputs.size(), 0};
+  find_program(*launch, plan.trace, kind);
   launch->inputs = std::move(plan.trace.leaves);
   launch->floats = std::move(plan.trace.floats);
   launch->ints = std::move(plan.trace.ints);
@@ -158,8 +179,8 @@ std::shared_ptr<Launch> make_launch(Device& device, Plan& plan, std::string_view
   return launch;
 }
 
-void run(Device& device, Plan plan, std::string_view where) {
-  const std::shared_ptr<Launch> launch = make_launch(device, plan, where);
+void run(Device& device, Plan plan, std::string_view where, RunKind kind) {
+  const std::shared_ptr<Launch> launch = make_launch(device, plan, where, kind);
   launch_count.fetch_add(1, std::memory_order_relaxed);
   device.launches().submit(std::move(plan.place), [launch] { return launch->start(); });
 }
@@ -171,8 +192,10 @@ void sync(Device& device, bool wait_for_values, std::string_view where) {
   ArrayPtr output;
   if (!plan.is_empty()) {
     output = plan.outputs.front();
-    run(device, std::move(plan), where);
+    run(device, std::move(plan), where, RunKind::kBarrier);
   }
+  if (is_observed()) [[unlikely]]
+    observe_barrier();
   if (!wait_for_values) return;
   device.launches().wait_idle();
   // If the program failed, so has each of its outputs.
@@ -182,7 +205,7 @@ void sync(Device& device, bool wait_for_values, std::string_view where) {
 std::vector<ArrayPtr> compute(Device& device, const ReadValues& read, std::string_view where) {
   std::vector<ArrayPtr> arrays;
   Plan plan = plan_compute(device, read, arrays);
-  if (!plan.is_empty()) run(device, std::move(plan), where);
+  if (!plan.is_empty()) run(device, std::move(plan), where, RunKind::kRead);
   return arrays;
 }
 
@@ -201,7 +224,8 @@ std::vector<double> time_launches(Device& device, int count) {
   Plan plan = plan_sync(device);
   if (plan.is_empty()) return seconds;
   const ArrayPtr output = plan.outputs.front();
-  const std::shared_ptr<Launch> launch = make_launch(device, plan, "time_launches");
+  const std::shared_ptr<Launch> launch =
+      make_launch(device, plan, "time_launches", RunKind::kBarrier);
   launch_count.fetch_add(count, std::memory_order_relaxed);
   device.launches().submit(std::move(plan.place), [&] {
     for (int i = 1; i < count; ++i) {
@@ -219,16 +243,17 @@ std::vector<double> time_launches(Device& device, int count) {
 
 void wait(Device& device) { device.launches().wait_idle(); }
 
-std::string pending_program(Device& device, std::span<const graph::Value> values) {
-  return ops::lower(trace_of(device, values),
-                    {.platform = platform(), .has_host_kernels = has_host_kernels()})
-      .text;
+std::string pending_graph(Device& device, std::span<const graph::Value> values,
+                          std::string_view format) {
+  return print_graph(trace_of(device, values), parse_graph_format(format));
 }
 
-std::string pending_program(Device& device) {
-  return ops::lower(trace_of_live(device),
-                    {.platform = platform(), .has_host_kernels = has_host_kernels()})
-      .text;
+std::string pending_graph(Device& device, std::string_view format) {
+  return print_graph(trace_of_live(device), parse_graph_format(format));
+}
+
+std::string pending_graph_key(Device& device, std::span<const graph::Value> values) {
+  return base::to_string(trace_of(device, values).strict_key);
 }
 
 ComputationStats computation_stats() {

@@ -36,10 +36,14 @@ std::vector<ArrayPtr> compute(Device& device, const ReadValues& read, std::strin
 // Blocks until all work that was queued before has ended. Errors stay with the arrays.
 void wait(Device& device);
 
-// The program that a read of `values` would run, as StableHLO text. Runs nothing.
-std::string pending_program(Device& device, std::span<const graph::Value> values);
+// What a read of `values` would run, as "text", "dot", "stablehlo" or "hlo" (XLA's own text, for
+// which the program is compiled). Runs nothing.
+std::string pending_graph(Device& device, std::span<const graph::Value> values,
+                          std::string_view format);
 // The same for everything that a barrier would compute.
-std::string pending_program(Device& device);
+std::string pending_graph(Device& device, std::string_view format);
+// Equal for values whose programs are equal.
+std::string pending_graph_key(Device& device, std::span<const graph::Value> values);
 
 // For benchmarks: computes all live tensors with `count` launches of their program, one after the
 // other, and returns the seconds of all but the last. Each launch takes the results of the one

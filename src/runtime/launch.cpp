@@ -33,6 +33,13 @@ std::vector<std::int64_t> find_non_donatable(const std::vector<graph::DataPtr>& 
   return indices;
 }
 
+// The error, and when memory ran out what it is full of.
+std::exception_ptr with_memory(Device& device, const base::Error& error) {
+  if (error.kind() != base::ErrorKind::kOutOfMemory) return std::current_exception();
+  return std::make_exception_ptr(
+      base::Error(error.kind(), base::str(error.what(), "\n", describe_memory(device), "\n")));
+}
+
 }  // namespace
 
 std::optional<pjrt::Event> Launch::start() {
@@ -45,10 +52,14 @@ std::optional<pjrt::Event> Launch::start() {
   }
   try {
     pjrt::ExecuteResult result = execute();
-    set_outputs(result);
+    // Before the results, so that memory which passes from one to the other is counted once.
     inputs.clear();
+    set_outputs(result);
     program.reset();
     return result.events.empty() ? pjrt::Event() : std::move(result.events.front());
+  } catch (const base::Error& error) {
+    fail(launch_error(description, with_memory(*device, error)));
+    return std::nullopt;
   } catch (...) {
     fail(launch_error(description, std::current_exception()));
     return std::nullopt;

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/metrics.h"
 #include "base/settings.h"
+#include "runtime/observe.h"
 
 namespace torch_xla::runtime {
 
@@ -84,6 +85,7 @@ void LaunchQueue::State::watch(const pjrt::Event& event, std::uint64_t number, T
 
 void LaunchQueue::State::finish(std::uint64_t number, std::optional<Time> start) {
   static base::Metric& time = base::metric("ExecuteTime");
+  double seconds = 0;
   {
     const std::lock_guard lock(mutex);
     if (start.has_value()) {
@@ -92,6 +94,7 @@ void LaunchQueue::State::finish(std::uint64_t number, std::optional<Time> start)
       const std::chrono::nanoseconds elapsed = end - std::max(*start, last_finish);
       last_finish = end;
       time.record(static_cast<double>(elapsed.count()));
+      seconds = std::chrono::duration<double>(elapsed).count();
     }
     is_finished[number - first_unfinished] = true;
     while (!is_finished.empty() && is_finished.front()) {
@@ -100,6 +103,7 @@ void LaunchQueue::State::finish(std::uint64_t number, std::optional<Time> start)
     }
   }
   finished.notify_all();
+  observe_execution_time(seconds);
 }
 
 LaunchQueue::Place& LaunchQueue::Place::operator=(Place&& other) noexcept {

@@ -93,6 +93,7 @@ Plan plan_sync(Device& device) {
   Plan plan;
   LiveValues live;  // freed outside the lock
   const RecordingLock lock(device);
+  device.live().reset_recorded();
   live = collect_live(device, plan.garbage);
   if (live.roots.empty()) return plan;
   plan.place = device.launches().reserve();
@@ -106,6 +107,7 @@ Plan plan_sync(Device& device) {
     graph::DataPtr data = value.node->data(value.output);
     if (data == nullptr) {  // else an earlier alias has the same value
       ArrayPtr array = Array::make_pending(device, value.node->shape(value.output));
+      array->set_location(value.node->location());
       donations.add(roots.size(), array->shape(), alias.settled(), plan.donations);
       roots.push_back(plan.trace.roots[i]);
       plan.outputs.push_back(array);
@@ -130,6 +132,7 @@ namespace {
 void add_output(Device& device, Plan& plan, std::uint32_t index, std::uint32_t output) {
   graph::Node& node = *plan.trace.steps[index].node;
   ArrayPtr array = Array::make_pending(device, node.shape(output));
+  array->set_location(node.location());
   node.set_data(output, array);
   plan.outputs.push_back(std::move(array));
   plan.trace.roots.push_back({index, output, false});

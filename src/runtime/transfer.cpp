@@ -37,11 +37,20 @@ std::vector<ArrayPtr> upload(Device& device, std::span<const HostArray> sources,
   std::vector<ArrayPtr> arrays;
   arrays.reserve(sources.size());
   std::int64_t num_bytes = 0;
+  const graph::Location location = graph::current_location();
   for (const HostArray& source : sources) {
-    pjrt::Buffer buffer =
-        target.client().buffer_from_host_buffer(source.data, source.shape.dtype, source.shape.dims,
-                                                {}, &target, semantics(copy_during_call));
-    arrays.push_back(Array::make_launched(device, std::move(buffer), source.shape));
+    try {
+      pjrt::Buffer buffer = target.client().buffer_from_host_buffer(source.data, source.shape.dtype,
+                                                                    source.shape.dims, {}, &target,
+                                                                    semantics(copy_during_call));
+      arrays.push_back(Array::make_launched(device, std::move(buffer), source.shape));
+    } catch (const base::Error& error) {
+      if (error.kind() != base::ErrorKind::kOutOfMemory) throw;
+      base::fail(error.kind(), "copying ", base::to_string(source.shape),
+                 " to xla:", device.ordinal(), " failed: ", error.what(), "\n",
+                 describe_memory(device));
+    }
+    arrays.back()->set_location(location);
     num_bytes += source.shape.num_bytes();
   }
   record_transfer_to_device(num_bytes);

@@ -85,7 +85,8 @@ TEST(a_step_hands_over_the_memory_that_it_replaces) {
   const Tensor x = tensor(runtime::device(0), {1, 1});
   const Tensor w = tensor(runtime::device(0), {0, 0});
   const std::weak_ptr<runtime::Array> before = array_of(w);
-  EXPECT(runtime::pending_program(runtime::device(0)).find("aliasing") == std::string::npos);
+  EXPECT(runtime::pending_graph(runtime::device(0), "stablehlo").find("aliasing") ==
+         std::string::npos);
   add_(w, x);
   runtime::sync(runtime::device(0), true);
   EXPECT(before.expired());
@@ -146,8 +147,9 @@ TEST(a_read_computes_what_it_needs_and_leaves_the_rest) {
   EXPECT(values_of(b) == (Floats{2, 4}));
   EXPECT(values_of(b) == (Floats{2, 4}));
   EXPECT_EQ(counts.executed(), 1);
-  EXPECT(runtime::pending_program(runtime::device(0)).find("multiply") != std::string::npos);
-  EXPECT(runtime::pending_program(runtime::device(0)).find("add") == std::string::npos);
+  EXPECT(runtime::pending_graph(runtime::device(0), "stablehlo").find("multiply") !=
+         std::string::npos);
+  EXPECT(runtime::pending_graph(runtime::device(0), "stablehlo").find("add") == std::string::npos);
   EXPECT(values_of(c) == (Floats{1, 4}));
   EXPECT_EQ(counts.executed(), 2);
 }
@@ -176,7 +178,8 @@ TEST(views_on_the_way_of_a_read_are_not_kept) {
   const Tensor part = testing::slice(a, 1, 2);
   const Tensor sum = add(part, part);
   array_of(sum);
-  EXPECT(runtime::pending_program(runtime::device(0)).find("slice") != std::string::npos);
+  EXPECT(runtime::pending_graph(runtime::device(0), "stablehlo").find("slice") !=
+         std::string::npos);
 }
 
 TEST(reads_with_other_tensors_alive_have_programs_of_their_own) {
@@ -315,9 +318,9 @@ TEST(a_graph_has_a_text) {
   const Tensor a = tensor(runtime::device(0), {1, 2});
   const Tensor b = add(a, a);
   const std::vector<graph::Value> values = {b.alias->value()};
-  const std::string text = runtime::pending_program(runtime::device(0), values);
+  const std::string text = runtime::pending_graph(runtime::device(0), values, "stablehlo");
   EXPECT(text.find("stablehlo.add") != std::string::npos);
-  EXPECT_EQ(text, runtime::pending_program(runtime::device(0)));
+  EXPECT_EQ(text, runtime::pending_graph(runtime::device(0), "stablehlo"));
 }
 
 }  // namespace

@@ -1,0 +1,77 @@
+// Reading the graph behind tensors under the recording lock.
+#include "aten/inspect.h"
+
+#include <mutex>
+#include <vector>
+
+#include "aten/errors.h"
+#include "aten/tensor.h"
+#include "base/settings.h"
+#include "graph/location.h"
+#include "runtime/executor.h"
+#include "runtime/observe.h"
+
+namespace torch_xla::aten {
+namespace {
+
+std::vector<graph::Value> values_of(at::TensorList tensors, runtime::Device& device) {
+  std::vector<graph::NodeRef> garbage;
+  std::vector<graph::Value> values;
+  const std::lock_guard lock(device.live().mutex);
+  for (const at::Tensor& tensor : tensors) values.push_back(as_xla(tensor)->read(garbage));
+  return values;
+}
+
+runtime::Device& common_device(at::TensorList tensors) {
+  TORCH_CHECK(!tensors.empty(), "expected at least one xla tensor");
+  runtime::Device& device = expect_xla(tensors[0], "graph_of", "tensors").xla_device();
+  for (const at::Tensor& tensor : tensors) {
+    TORCH_CHECK(&expect_xla(tensor, "graph_of", "tensors").xla_device() == &device,
+                "expected tensors of one device, got xla:", device.ordinal(), " and ",
+                tensor.device());
+  }
+  return device;
+}
+
+}  // namespace
+
+std::string graph_of(at::TensorList tensors, std::string_view format) {
+  return translating([&] {
+    runtime::Device& device = common_device(tensors);
+    return runtime::pending_graph(device, values_of(tensors, device), format);
+  });
+}
+
+std::string graph_key_of(at::TensorList tensors) {
+  return translating([&] {
+    runtime::Device& device = common_device(tensors);
+    return runtime::pending_graph_key(device, values_of(tensors, device));
+  });
+}
+
+std::string describe(const at::Tensor& tensor) {
+  TensorImpl& impl = expect_xla(tensor, "describe", "tensor");
+  std::vector<graph::NodeRef> garbage;
+  std::string text = base::str("XLATensor {\n  Shape: ", base::to_string(impl.xla_type()->shape),
+                               "\n  Device: xla:", impl.xla_device().ordinal(), "\n");
+  const std::lock_guard lock(impl.xla_device().live().mutex);
+  const graph::Value value = impl.read(garbage);
+  if (impl.view()) text += "  View: of other memory\n";
+  if (value.node->data(value.output) != nullptr) {
+    text += "  IR: None\n  Data: on the device, or on its way\n";
+  } else {
+    text += base::str("  IR: aten::", value.node->entry()->op->name, "\n  Data: None\n");
+  }
+  if (value.node->location() != 0) {
+    text += "  Location: " + graph::to_string(value.node->location()) + "\n";
+  }
+  return text + "}\n";
+}
+
+void refresh_location_switch() {
+  const base::Settings& settings = base::settings();
+  graph::locations_are_wanted.store(settings.ir_debug() || settings.hlo_debug() ||
+                                    runtime::debug_level() > 0);
+}
+
+}  // namespace torch_xla::aten

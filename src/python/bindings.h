@@ -1,0 +1,14 @@
+// The parts of the extension module, one per theme and file.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+namespace torch_xla::python {
+
+// Tells the library where in the user's program a thread is.
+void install_frame_source();
+
+// What is recorded and what runs, for people to look at.
+void bind_inspection(pybind11::module_& m);
+
+}  // namespace torch_xla::python

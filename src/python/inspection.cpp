@@ -1,0 +1,77 @@
+// Bindings for looking at graphs, memory and causes.
+#include <pybind11/stl.h>
+#include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include "aten/inspect.h"
+#include "base/user_code.h"
+#include "graph/location.h"
+#include "python/bindings.h"
+#include "runtime/cause.h"
+#include "runtime/client.h"
+#include "runtime/executor.h"
+
+namespace torch_xla::python {
+namespace {
+
+namespace py = pybind11;
+using Tensors = std::vector<at::Tensor>;
+
+void bind_graphs(py::module_& m) {
+  const auto release = py::call_guard<py::gil_scoped_release>();
+  m.def(
+      "_pending_program",
+      [](int i) { return runtime::pending_graph(runtime::device(i), "stablehlo"); }, release);
+  m.def(
+      "_pending_graph",
+      [](int i, const std::string& format) {
+        return runtime::pending_graph(runtime::device(i), format);
+      },
+      release);
+  m.def(
+      "_graph_of",
+      [](const Tensors& tensors, const std::string& format) {
+        return aten::graph_of(tensors, format);
+      },
+      release);
+  m.def(
+      "_graph_key_of", [](const Tensors& tensors) { return aten::graph_key_of(tensors); }, release);
+  m.def("_get_xla_tensor_debug_info", &aten::describe, release);
+}
+
+void bind_user_code(py::module_& m) {
+  m.def("_user_line", &base::user_line);
+  m.def("_set_cause", &runtime::set_cause);
+  m.def("_set_scope", [](std::string scope) {
+    std::string before = graph::scope();
+    graph::set_scope(std::move(scope));
+    return before;
+  });
+}
+
+py::list live_arrays(int index) {
+  py::list out;
+  for (const runtime::LiveArray& array : runtime::device(index).arrays().list()) {
+    out.append(py::make_tuple(array.num_bytes, base::to_string(array.shape), array.where));
+  }
+  return out;
+}
+
+void bind_memory(py::module_& m) {
+  m.def("_live_arrays", &live_arrays);
+  m.def("_live_bytes", [](int i) {
+    const runtime::ArrayList& arrays = runtime::device(i).arrays();
+    return py::make_tuple(arrays.num_bytes(), arrays.peak_num_bytes());
+  });
+  m.def("_reset_peak_bytes", [](int i) { runtime::device(i).arrays().reset_peak(); });
+}
+
+}  // namespace
+
+void bind_inspection(py::module_& m) {
+  bind_graphs(m);
+  bind_user_code(m);
+  bind_memory(m);
+}
+
+}  // namespace torch_xla::python

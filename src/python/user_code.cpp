@@ -1,0 +1,88 @@
+// Walks Python's stack with the C API: no object is made but the texts that are asked for.
+#include <Python.h>
+#include <frameobject.h>
+
+#include <array>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/user_code.h"
+#include "python/bindings.h"
+
+namespace torch_xla::python {
+namespace {
+
+namespace py = pybind11;
+
+// Folders whose code is not the user's.
+std::vector<std::string>& hidden_folders() {
+  static auto* const folders = new std::vector<std::string>();
+  return *folders;
+}
+
+std::string_view text_of(PyObject* text) {
+  Py_ssize_t size = 0;
+  const char* const data = PyUnicode_AsUTF8AndSize(text, &size);
+  if (data == nullptr) {
+    PyErr_Clear();
+    return "?";
+  }
+  return {data, static_cast<std::size_t>(size)};
+}
+
+bool is_hidden(std::string_view file) {
+  if (file.starts_with("<frozen") || file.ends_with("/contextlib.py")) return true;
+  for (const std::string& folder : hidden_folders()) {
+    if (file.starts_with(folder)) return true;
+  }
+  return false;
+}
+
+std::vector<base::Frame> walk(std::size_t max) {
+  std::vector<base::Frame> frames;
+  PyFrameObject* frame = PyThreadState_GetFrame(PyThreadState_Get());
+  while (frame != nullptr && frames.size() < max) {
+    PyCodeObject* const code = PyFrame_GetCode(frame);
+    const std::string_view file = text_of(code->co_filename);
+    if (!is_hidden(file)) {
+      frames.push_back(
+          {std::string(file), PyFrame_GetLineNumber(frame), std::string(text_of(code->co_name))});
+    }
+    Py_DECREF(code);
+    PyFrameObject* const back = PyFrame_GetBack(frame);
+    Py_DECREF(frame);
+    frame = back;
+  }
+  Py_XDECREF(frame);
+  return frames;
+}
+
+bool is_finalizing() {
+#if PY_VERSION_HEX >= 0x030D0000
+  return Py_IsFinalizing() != 0;
+#else
+  return _Py_IsFinalizing() != 0;
+#endif
+}
+
+std::vector<base::Frame> python_frames(std::size_t max) {
+  // A thread that Python does not know has no frames, and must not become one of Python's.
+  if (Py_IsInitialized() == 0 || is_finalizing() || PyGILState_GetThisThreadState() == nullptr) {
+    return {};
+  }
+  const py::gil_scoped_acquire lock;
+  return walk(max);
+}
+
+}  // namespace
+
+void install_frame_source() {
+  for (const char* const name : {"torch", "torch_xla"}) {
+    const auto path = py::module_::import(name).attr("__path__").cast<py::list>();
+    hidden_folders().push_back(path[0].cast<std::string>() + "/");
+  }
+  base::set_frame_source(python_frames);
+}
+
+}  // namespace torch_xla::python

@@ -1,0 +1,391 @@
+"""What a user sees of recording, compiling and running: graphs, explanations, guards."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import re
+import warnings
+
+import pytest
+import torch
+from counts import counted
+from processes import run_in_process
+
+import torch_xla
+from torch_xla import _XLAC
+from torch_xla._causes import because
+from torch_xla.debug import graph_saver, metrics
+from torch_xla.debug.guards import transfer_guard
+
+HERE = __file__
+
+
+def line() -> int:
+    return inspect.currentframe().f_back.f_lineno
+
+
+@contextlib.contextmanager
+def setting(**values):
+    before = {name: getattr(torch_xla.settings, name) for name in values}
+    for name, value in values.items():
+        setattr(torch_xla.settings, name, value)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(torch_xla.settings, name, value)
+
+
+@pytest.fixture
+def explained(tmp_path):
+    """Reads what PT_XLA_DEBUG wrote since the last call."""
+    path = tmp_path / "explained"
+    path.touch()
+    seen = 0
+
+    def read() -> str:
+        nonlocal seen
+        text = path.read_text()
+        new, seen = text[seen:], len(text)
+        assert all(one.startswith("pt-xla-profiler: ") for one in new.splitlines())
+        return new.replace("pt-xla-profiler: ", "")
+
+    torch_xla.runtime.clear_computation_cache()
+    with setting(pt_xla_debug_file=str(path), pt_xla_debug=True):
+        yield read
+
+
+def why(text: str) -> str:
+    [reason] = re.findall(r"Compiled Anew Because\n  (.*)\n", text)
+    return reason
+
+
+def test_text_of_a_graph(device):
+    x = torch.ones(2, 3).to(device)
+    with setting(ir_debug=True):
+        y = (x + x).relu()
+        where = f"{HERE}:{line() - 1}"
+    text = _XLAC._graph_of([y], "text")
+    assert text.splitlines() == [
+        "IR {",
+        "  %0 = f32[2,3] xla::device_data()",
+        f"  %1 = f32[2,3] aten::add.Tensor(self=%0, other=%0, alpha=1), location={where}",
+        f"  %2 = f32[2,3] aten::relu(self=%1), location={where}, ROOT=0",
+        "}",
+    ]
+
+
+def test_drawing_of_a_graph(device):
+    x = torch.ones(2).to(device)
+    dot = _XLAC._graph_of([x + x], "dot")
+    assert dot.startswith("digraph G {") and dot.count("->") == 2
+    assert "aten::add.Tensor" in dot
+
+
+def test_programs_of_a_graph(device):
+    y = torch.ones(2).to(device) + 1
+    assert '"stablehlo.add"' in _XLAC._graph_of([y], "stablehlo")
+    with counted() as counts:
+        hlo = _XLAC._graph_of([y + 1], "hlo")
+    assert hlo.startswith("HloModule") and " add(" in hlo
+    assert counts.executed == 0
+    with pytest.raises(ValueError, match="must be text, dot, hlo or stablehlo, got 'xml'"):
+        _XLAC._graph_of([y], "xml")
+
+
+def test_looking_at_a_graph_runs_nothing(device):
+    y = torch.ones(2).to(device) + 1
+    with counted() as counts:
+        z = y * 2
+        for format in ("text", "dot", "stablehlo"):
+            _XLAC._graph_of([z], format)
+        assert _XLAC._graph_key_of([z]) == _XLAC._graph_key_of([y * 2])
+        assert _XLAC._graph_key_of([z]) != _XLAC._graph_key_of([y * y])
+    assert counts.executed == 0
+    assert "IR: aten::mul.Tensor" in _XLAC._get_xla_tensor_debug_info(z)
+    assert z.tolist() == [4, 4]
+
+
+def test_graph_of_tensors_that_are_none_of_ours(device):
+    with pytest.raises(RuntimeError, match="not an XLA tensor"):
+        _XLAC._graph_of([torch.ones(2)], "text")
+    with pytest.raises(RuntimeError, match="at least one"):
+        _XLAC._graph_of([], "text")
+
+
+def test_lines_in_metadata_leave_the_key_alone(device):
+    x = torch.ones(2).to(device)
+
+    def step():
+        y = x.sin() * x
+        torch_xla.sync()
+        return y
+
+    kept = [step()]
+    torch_xla.sync()
+    with counted() as counts, setting(hlo_debug=True):
+        kept.append(step())
+        text = _XLAC._graph_of([x.sin()], "stablehlo")
+    assert counts.compiled == 0 and len(kept) == 2
+    assert f'loc("aten::sin"("{HERE}":{line() - 2}:0))' in text
+
+
+def test_scopes_name_operations(device):
+    with setting(hlo_debug=True):
+        before = _XLAC._set_scope("encoder")
+        y = torch.ones(2, device=device) + 1
+        _XLAC._set_scope(before)
+    assert 'loc("encoder/aten::add.Tensor"' in lowered_with_lines(y)
+
+
+def lowered_with_lines(tensor):
+    with setting(hlo_debug=True):
+        return _XLAC._graph_of([tensor], "stablehlo")
+
+
+@pytest.mark.parametrize("format", ["text", "dot", "hlo", "stablehlo"])
+def test_every_barrier_is_saved(device, tmp_path, format):
+    expected = {"text": "IR {", "dot": "digraph", "hlo": "HloModule", "stablehlo": "module @"}
+    path = tmp_path / "graphs"
+    with setting(save_tensors_file=str(path), save_tensors_fmt=format):
+        kept = torch.ones(2, device=device) * 3
+        torch_xla.sync()
+        (kept + 1).tolist()
+    text = (tmp_path / "graphs.0").read_text()
+    assert text.count("## BEGIN_GRAPH") == text.count("## END_GRAPH") == 2
+    assert text.count(expected[format]) == 2 and HERE in text
+    assert "Graph Hash: " in text and "[user sync]" in text and "[a value was read]" in text
+
+
+def test_first_compilation_is_explained(device, explained):
+    kept = torch.ones(3, device=device) * 7
+    torch_xla.sync()
+    text = explained()
+    assert "Compilation Analysis" in text and "Execution Analysis" in text
+    assert "Compilation Cause\n  user sync\n" in text
+    assert "Number of Graph Outputs: 1" in text and "temporary" in text
+    assert f"test_first_compilation_is_explained ({HERE}:{line() - 5})" in text
+    torch_xla.sync()
+    kept = kept * 7
+    explained()
+    torch_xla.sync()
+    assert kept.tolist() == [49] * 3
+
+
+def test_found_program_is_explained_as_an_execution_alone(device, explained):
+    kept = []
+    for _ in range(2):
+        explained()
+        kept.append(torch.ones(3).to(device) * 7)
+        torch_xla.sync()
+    text = explained()
+    assert "Execution Analysis" in text and "Compilation Analysis" not in text
+
+
+def test_level_one_explains_compilations_alone(device, explained):
+    with setting(pt_xla_debug_level=1):
+        kept = torch.ones(3, device=device) * 9
+        torch_xla.sync()
+    text = explained()
+    assert "Compilation Analysis" in text and "Execution Analysis" not in text
+    assert kept.shape == (3,)
+
+
+def test_another_shape_is_named_with_its_line(device, explained):
+    def step(size):
+        batch = torch.ones(size).to(device)
+        result = batch.exp()
+        torch_xla.sync()
+        return result
+
+    where = f"{HERE}:{step.__code__.co_firstlineno + 2}"
+    step((4, 2))
+    explained()
+    step((3, 2))
+    assert why(explained()).endswith(f"aten::exp ({where}): 'self' is f32[3,2], was f32[4,2]")
+
+
+def test_another_dtype_or_constant_or_operator_is_named(device, explained):
+    x = torch.rand(4, 4).to(device)
+    torch_xla.sync()
+
+    def reason(function):
+        kept = function()
+        torch_xla.sync()
+        del kept
+        return why(explained())
+
+    reason(lambda: x.sum(0))
+    assert "'dim' is [1], was [0]" in reason(lambda: x.sum(1))
+    assert reason(lambda: x.tanh()) == "no graph like it was compiled before"
+    low = x.bfloat16()
+    torch_xla.sync()
+    explained()
+    assert "'self' is bf16[4,4], was f32[4,4]" in reason(lambda: low.sum(1))
+
+
+def test_more_operations_and_other_live_tensors_are_named(device, explained):
+    x = torch.rand(4).to(device)
+    torch_xla.sync()
+
+    def run(function):
+        kept = function()
+        torch_xla.sync()
+        del kept
+        return why(explained())
+
+    run(lambda: x.sin())
+    assert "1 operations more, the first aten::cos" in run(lambda: x.sin().cos())
+
+    def both():
+        y = x.sin()
+        return y, y.cos()
+
+    assert "2 tensors are alive when it runs, were 1" in run(both)
+
+
+def test_a_dropped_program_and_changed_options_are_named(device, explained):
+    x = torch.rand(4).to(device)
+
+    def run():
+        kept = x.tan()
+        torch_xla.sync()
+        del kept
+        return why(explained())
+
+    run()
+    torch_xla.runtime.clear_computation_cache()
+    assert "dropped from the cache" in run()
+    with setting(xla_flags="--xla_cpu_enable_fast_math=false"):
+        assert "the compiler's options changed" in run()
+
+
+def test_a_read_between_barriers_is_unexpected(device, explained):
+    x = torch.rand(4).to(device)
+    (x + 1).sum().item()
+    text = explained()
+    assert "Unexpected Execution Analysis" in text
+    assert f"test_a_read_between_barriers_is_unexpected ({HERE}:{line() - 3})" in text
+
+
+def test_cause_can_be_given(device, explained):
+    kept = torch.ones(2, device=device) * 5
+    with because("end of a test"):
+        torch_xla.sync()
+    assert "Cause\n  end of a test\n" in explained() and kept.shape == (2,)
+
+
+def told_about_steps(body: str, tmp_path) -> str:
+    """What is said of 30 steps, each with a barrier at its end."""
+    code = f"""
+        import torch, torch_xla
+        for step in range(30):
+            {body}
+            torch_xla.sync()
+            kept = None
+        """
+    path = tmp_path / "explained"
+    run_in_process(code, PT_XLA_DEBUG="1", PT_XLA_DEBUG_FILE=str(path))
+    return path.read_text()
+
+
+def test_compiling_in_every_step_is_told(tmp_path):
+    text = told_about_steps('kept = torch.ones(step + 1, device="xla")', tmp_path)
+    assert text.count("CompileTime too frequent: 1 per step") == 1
+    assert "TransferFromDeviceTime too frequent" not in text
+
+
+def test_reading_in_every_step_is_told(tmp_path):
+    text = told_about_steps('torch.ones(3, device="xla").sum().item()', tmp_path)
+    assert text.count("TransferFromDeviceTime too frequent: 1 per step") == 1
+    assert "CompileTime too frequent" not in text
+
+
+def test_nothing_is_told_by_default():
+    code = """
+        import torch, torch_xla, sys
+        x = torch.ones(3, device="xla") * 2
+        torch_xla.sync(wait=True)
+        print(x.tolist())
+        """
+    assert run_in_process(code) == "[2.0, 2.0, 2.0]"
+
+
+def test_environment_turns_explanations_on(tmp_path):
+    path = tmp_path / "explained"
+    code = """
+        import torch, torch_xla
+        x = torch.ones(3, device="xla") * 2
+        torch_xla.sync()
+        """
+    run_in_process(code, PT_XLA_DEBUG="1", PT_XLA_DEBUG_FILE=str(path))
+    assert "Compilation Analysis" in path.read_text() and "the first graph" in path.read_text()
+
+
+def test_metrics_file(device, tmp_path):
+    path = tmp_path / "metrics"
+    with setting(metrics_file=str(path)):
+        kept = torch.ones(3, device=device)
+        torch_xla.sync()
+    assert "Counter: MarkStep" in path.read_text() and kept.shape == (3,)
+
+
+def test_transfer_guard_forbids_reads(device):
+    x = torch.ones(2, 3, device=device)
+    with transfer_guard("forbid"):
+        where = f"{HERE}:{line() + 2}"
+        with pytest.raises(RuntimeError, match="forbids") as caught:
+            x.sum().item()
+        y = x * 2  # recording is no transfer
+        torch_xla.sync()
+    assert f"the host reads a tensor f32[] at {where.split(':')[0]}" in str(caught.value)
+    assert y.sum().item() == 12
+    with pytest.raises(ValueError, match="allow, log, forbid"), transfer_guard("maybe"):
+        pass
+
+
+def test_transfer_guard_logs_reads(device, capfd):
+    x = torch.ones(2, 3, device=device)
+    with transfer_guard("log"):
+        x.cpu()
+    assert f"the host reads a tensor f32[2,3] at {HERE}:{line() - 1}" in capfd.readouterr().err
+    x.cpu()
+    assert "reads" not in capfd.readouterr().err
+
+
+def test_a_graph_without_barrier_is_warned_about_once():
+    code = """
+        import warnings, torch, torch_xla
+        x = torch.ones(3, device="xla")
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            for _ in range(5000):
+                x = x + 1
+        print([str(w.message)[:42] for w in caught])
+        """
+    told = run_in_process(code, XLA_GRAPH_SIZE_WARNING="3000")
+    assert told == "['3072 operations were recorded on this devi']"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert run_in_process(code, XLA_GRAPH_SIZE_WARNING="0") == "[]"
+
+
+def test_graph_files(device, tmp_path):
+    y = torch.ones(2).to(device) + 1
+    graph_saver.save_tensors_graph(str(tmp_path), "graph", [y])
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "graph.dot",
+        "graph.hlo",
+        "graph.txt",
+    ]
+
+
+def test_noting_lines_costs_no_program(device):
+    metrics.clear_all()
+    with setting(ir_debug=True), counted() as counts:
+        x = torch.ones(2, device=device)
+        for _ in range(10):
+            x = x + 1
+        torch_xla.sync()
+    assert counts.executed == 1 and x.tolist() == [11, 11]
