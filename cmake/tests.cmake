@@ -5,6 +5,7 @@ enable_testing()
 add_custom_target(cpp_tests)
 
 set(test_environment
+  XLA_PERSISTENT_CACHE=0
   ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1
   "LSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/cpp/lsan.supp:print_suppressions=0"
   UBSAN_OPTIONS=print_stacktrace=1

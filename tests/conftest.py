@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import gc
+import os
 import pathlib
 from collections.abc import Iterator
 
 import pytest
 import torch
+
+# Counts of compilations must not depend on what an earlier run left on the disk.
+os.environ["XLA_PERSISTENT_CACHE"] = "0"
 
 import torch_xla
 from torch_xla.debug import metrics

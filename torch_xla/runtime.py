@@ -153,3 +153,48 @@ def get_num_cached_compilation_graph() -> int:
 def clear_computation_cache() -> None:
     """Drop the executables: programs are compiled anew when they are next met."""
     _XLAC._clear_compilation_cache()
+
+
+def initialize_cache(path: str, readonly: bool = False) -> None:
+    """Keep compiled programs in a directory, from which later processes take them.
+
+    Several processes may share it. Its programs run in the processes that load them: let nobody
+    write to it whom you would not let run code.
+
+    Args:
+        path: the directory; made if it does not exist.
+        readonly: take programs from it, but write none.
+
+    Raises:
+        RuntimeError: a computation has been compiled already.
+    """
+    _XLAC._initialize_persistent_cache(os.fspath(path), readonly)
+
+
+def persistent_cache_stats() -> dict[str, Any]:
+    """The cache of compiled programs on disk.
+
+    Returns:
+        `path` (empty: there is none), `read_only`, `max_bytes` (0: no bound), `entries` and `bytes`
+        of all processes' programs, and of this process `hits`, `misses` and `failures` (programs
+        that were found but could not be loaded).
+    """
+
+    def count(name: str) -> int:
+        return _XLAC._counter_value(name) or 0
+
+    return {
+        **_XLAC._persistent_cache_stats(),
+        "hits": count("PersistentCacheHit"),
+        "misses": count("PersistentCacheMiss"),
+        "failures": count("PersistentCacheDeserializeFailure"),
+    }
+
+
+def clear_persistent_cache() -> None:
+    """Remove all programs from the cache on disk, those of other processes too.
+
+    Raises:
+        RuntimeError: this process may only read it.
+    """
+    _XLAC._clear_persistent_cache()

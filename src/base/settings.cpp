@@ -123,6 +123,14 @@ Settings& settings() {
   return *instance;
 }
 
+std::string user_cache_directory() {
+  const char* const chosen = std::getenv("XDG_CACHE_HOME");
+  // A relative path there is to be ignored, says its specification.
+  if (chosen != nullptr && *chosen == '/') return chosen;
+  const char* const home = std::getenv("HOME");
+  return home != nullptr && *home == '/' ? std::string(home) + "/.cache" : std::string();
+}
+
 std::string settings_page() {
   std::ostringstream out;
   out << "# Settings\n\n"

@@ -31,6 +31,15 @@
     "Let a program reuse the memory of the inputs that the step replaces.")                        \
   X(std::int64_t, compilation_cache_size, "XLA_COMPILATION_CACHE_SIZE", 2048, kNotInKey,           \
     "How many executables are kept in memory; the least recently used one is dropped.")            \
+  X(bool, persistent_cache, "XLA_PERSISTENT_CACHE", true, kNotInKey,                               \
+    "Keep programs that took a second or more to compile in `torch_xla/programs` of the user's "   \
+    "cache directory (`$XDG_CACHE_HOME` or `~/.cache`), when no other directory is named.")        \
+  X(std::string, persistent_cache_path, "XLA_PERSISTENT_CACHE_PATH", "", kNotInKey,                \
+    "Directory in which all compiled programs are kept, for this and other processes.")            \
+  X(bool, persistent_cache_read_only, "XLA_PERSISTENT_CACHE_READ_ONLY", false, kNotInKey,          \
+    "Take compiled programs from the directory, but write nothing to it.")                         \
+  X(std::int64_t, persistent_cache_max_megabytes, "XLA_PERSISTENT_CACHE_MAX_MB", 4096, kNotInKey,  \
+    "Size of that directory beyond which the least recently used programs are removed; 0: none.")  \
   X(std::int64_t, max_inflight_launches, "XLA_MAX_INFLIGHT_LAUNCHES", 8, kNotInKey,                \
     "How many launched programs may be unfinished per device before a barrier waits.")             \
   X(std::int64_t, metrics_samples, "XLA_METRICS_SAMPLES", 1024, kNotInKey,                         \
@@ -183,6 +192,10 @@ class Settings {
 
 // The process's settings, made on first use and never destroyed.
 Settings& settings();
+
+// Where the user's programs keep what can be made again: `$XDG_CACHE_HOME`, or `~/.cache`. Empty
+// when neither is known.
+std::string user_cache_directory();
 
 // docs/settings.md, whole.
 std::string settings_page();

@@ -19,6 +19,7 @@
 #include "python/bindings.h"
 #include "runtime/array.h"
 #include "runtime/client.h"
+#include "runtime/compile.h"
 #include "runtime/device_info.h"
 #include "runtime/executor.h"
 
@@ -105,6 +106,18 @@ void bind_runtime(py::module_& m) {
   });
   m.def("_clear_compilation_cache", &runtime::clear_compilation_cache, release);
   m.def("_compilation_cache_size", &runtime::compilation_cache_size);
+  m.def("_initialize_persistent_cache", &runtime::initialize_persistent_cache, release);
+  m.def("_clear_persistent_cache", &runtime::clear_persistent_cache, release);
+  m.def("_persistent_cache_stats", [] {
+    const runtime::PersistentCacheStats stats = runtime::persistent_cache_stats();
+    py::dict out;
+    out["path"] = stats.path;
+    out["read_only"] = stats.is_read_only;
+    out["max_bytes"] = stats.max_bytes;
+    out["entries"] = stats.num_entries;
+    out["bytes"] = stats.num_bytes;
+    return out;
+  });
   m.def("_live_plugin_objects", &runtime::live_plugin_objects);
 }
 

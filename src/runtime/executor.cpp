@@ -11,6 +11,7 @@
 #include "base/user_code.h"
 #include "ops/lower.h"
 #include "runtime/client.h"
+#include "runtime/compile.h"
 #include "runtime/compile_cache.h"
 #include "runtime/host_kernels.h"
 #include "runtime/launch.h"
@@ -34,16 +35,6 @@ std::string describe(const graph::Trace& trace) {
                    trace.steps.size(), " operations");
 }
 
-std::unique_ptr<pjrt::Executable> compile_text(const std::string& text) {
-  while (true) {
-    try {
-      return client().pjrt_client().compile(text, compile_options(platform()));
-    } catch (const pjrt::Error& error) {
-      if (!drop_rejected_defaults(platform(), error.message())) throw;
-    }
-  }
-}
-
 ops::Program lower(const graph::Trace& trace, std::span<const ops::Donation> donations,
                    std::vector<bool> promoted) {
   static base::Metric& time = base::metric("LoweringTime");
@@ -53,20 +44,16 @@ ops::Program lower(const graph::Trace& trace, std::span<const ops::Donation> don
 }
 
 CompiledProgramPtr compile(const graph::Trace& trace, std::span<const ops::Donation> donations,
-                           std::vector<bool> promoted) {
-  static base::Counter& uncached = base::counter("UncachedCompile");
-  static base::Metric& time = base::metric("CompileTime");
+                           std::vector<bool> promoted, bool& was_compiled) {
   static base::Metric& aliases = base::metric("InputOutputAliasCount", base::MetricKind::kNumber);
-  uncached.add();
-  const base::TimedSection timed(time);
   ops::Program program = lower(trace, donations, std::move(promoted));
-  CompiledProgram compiled;
-  compiled.executable = compile_text(program.text);
-  compiled.promoted_floats = std::move(program.promoted_floats);
-  compiled.promoted_ints = std::move(program.promoted_ints);
-  compile_count.fetch_add(1, std::memory_order_relaxed);
+  Compiled compiled = load_or_compile(program.text);
+  was_compiled = compiled.was_compiled;
+  if (was_compiled) compile_count.fetch_add(1, std::memory_order_relaxed);
   aliases.record(static_cast<double>(donations.size()));
-  return std::make_shared<const CompiledProgram>(std::move(compiled));
+  return std::make_shared<const CompiledProgram>(CompiledProgram{std::move(compiled.executable),
+                                                                 std::move(program.promoted_floats),
+                                                                 std::move(program.promoted_ints)});
 }
 
 // Of what every executable depends on beside the graph.
@@ -115,9 +102,10 @@ FoundProgram find_program(const graph::Trace& trace, std::span<const ops::Donati
     }
     found.program = cache().find_or_compile(key, [&] {
       const auto start = std::chrono::steady_clock::now();
-      CompiledProgramPtr program = compile(trace, donations, std::move(promoted));
+      bool was_compiled = false;
+      CompiledProgramPtr program = compile(trace, donations, std::move(promoted), was_compiled);
       const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
-      found.compile_seconds = elapsed.count();
+      if (was_compiled) found.compile_seconds = elapsed.count();
       return program;
     });
   }

@@ -1,0 +1,60 @@
+// Compiled programs as files of one directory, which any number of processes may share. A file is
+// written under a temporary name and renamed, so that a reader sees all of it or nothing. What a
+// file holds is checked before it is used: one that is truncated, damaged or foreign is as good as
+// absent, with a warning. No failure of the file system stops a program. Next: `compile.cpp`, which
+// says what the keys are made of.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/hash.h"
+
+namespace torch_xla::runtime {
+
+struct DiskCacheOptions {
+  std::filesystem::path directory;  // empty: there is no cache
+  bool is_read_only = false;
+  std::int64_t max_bytes = 0;  // of all files together; 0: no bound
+};
+
+struct DiskCacheContents {
+  std::int64_t num_entries = 0;
+  std::int64_t num_bytes = 0;
+};
+
+// Of any directory, without putting it to use.
+DiskCacheContents disk_cache_contents(const std::filesystem::path& directory);
+// Removes all entries; files that are not the cache's stay.
+void clear_disk_cache(const std::filesystem::path& directory);
+
+// Thread-safe. What goes wrong is warned about, never thrown.
+class DiskCache {
+ public:
+  // Makes the directory, for this user alone, unless it is to be read only.
+  explicit DiskCache(DiskCacheOptions options);
+
+  const DiskCacheOptions& options() const { return options_; }
+
+  // What was stored under `key`, and counts as a use of it; nullopt if there is nothing whole.
+  std::optional<std::string> find(const base::Hash128& key);
+  // Keeps `value`, if the directory may be written; then the least recently used entries go until
+  // all fit. An entry larger than the bound is not kept.
+  void store(const base::Hash128& key, std::string_view value);
+  // Removes an entry that can't be used after all.
+  void erase(const base::Hash128& key);
+
+ private:
+  std::filesystem::path path_of(const base::Hash128& key) const;
+  bool write(const std::filesystem::path& path, const base::Hash128& key, std::string_view value);
+  void evict();
+
+  const DiskCacheOptions options_;
+  std::mutex eviction_mutex_;  // one thread of a process at a time looks for what must go
+};
+
+}  // namespace torch_xla::runtime

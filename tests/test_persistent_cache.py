@@ -1,0 +1,245 @@
+"""The cache of compiled programs on disk: shared by processes, and never a reason to fail."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import subprocess
+import sys
+import textwrap
+
+import pytest
+from processes import run_in_process
+
+# Trains two steps and prints what was compiled by XLA, what came from the disk, and the loss.
+TRAIN = """
+    import torch, torch_xla
+    from torch_xla.debug import metrics
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(
+        torch.nn.Conv2d(1, 4, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(144, 5)
+    ).to("xla")
+    optimizer = torch.optim.AdamW(model.parameters())
+    for step in range(2):
+        x = torch.randn(8, 1, 8, 8, device="xla")
+        loss = model(x).logsumexp(1).mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        torch_xla.sync()
+    def count(name):
+        return metrics.counter_value(name) or 0
+    print(count("UncachedCompile"), count("PersistentCacheHit"), count("PersistentCacheMiss"),
+          loss.item())
+"""
+
+# One small program.
+ONE = """
+    import torch, torch_xla
+    from torch_xla.debug import metrics
+    assert (torch.arange(4.0, device="xla") * 2 + 1).tolist() == [1, 3, 5, 7]
+    print(metrics.counter_value("UncachedCompile") or 0)
+"""
+
+
+def entries(directory: pathlib.Path) -> list[pathlib.Path]:
+    return sorted(directory.glob("*.xlaprogram"))
+
+
+def train(directory: pathlib.Path, **environment: str) -> tuple[int, int, int, str]:
+    out = run_in_process(TRAIN, XLA_PERSISTENT_CACHE_PATH=str(directory), **environment).split()
+    return int(out[0]), int(out[1]), int(out[2]), out[3]
+
+
+def test_second_process_trains_without_a_compile(tmp_path):
+    compiled, hits, misses, loss = train(tmp_path)
+    assert compiled == misses > 0
+    assert hits == 0
+    assert train(tmp_path) == (0, compiled, 0, loss)
+
+
+def test_flags_and_settings_are_part_of_the_key(tmp_path):
+    compiled, *_ = train(tmp_path)
+    assert train(tmp_path, XLA_FLAGS="--xla_cpu_enable_fast_math=true")[1] == 0
+    assert train(tmp_path, XLA_ENABLE_PARAM_ALIASING="0")[0] > 0
+    assert train(tmp_path)[0] == 0
+    assert len(entries(tmp_path)) >= 2 * compiled
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda content: b"",
+        lambda content: content[:20],
+        lambda content: content[:-1],
+        lambda content: content + b"x",
+        lambda content: content[:200] + bytes([content[200] ^ 1]) + content[201:],
+        lambda content: os.urandom(len(content)),
+    ],
+)
+def test_damaged_entry_is_a_miss_with_a_warning(tmp_path, damage):
+    train(tmp_path)
+    for entry in entries(tmp_path):
+        entry.write_bytes(damage(entry.read_bytes()))
+    code = "import sys, io\n" + textwrap.dedent(TRAIN)
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "XLA_PERSISTENT_CACHE_PATH": str(tmp_path)},
+        check=True,
+    )
+    assert "damaged or not an entry" in done.stderr
+    assert int(done.stdout.split()[1]) == 0
+    assert train(tmp_path)[0] == 0  # they were replaced
+
+
+def test_entry_of_another_program_is_a_miss(tmp_path):
+    run_in_process(ONE, XLA_PERSISTENT_CACHE_PATH=str(tmp_path))
+    (entry,) = entries(tmp_path)
+    train(tmp_path)
+    others = [other for other in entries(tmp_path) if other != entry]
+    entry.write_bytes(others[0].read_bytes())
+    assert run_in_process(ONE, XLA_PERSISTENT_CACHE_PATH=str(tmp_path)) == "1"
+
+
+def test_entry_that_is_no_file_is_a_miss(tmp_path):
+    run_in_process(ONE, XLA_PERSISTENT_CACHE_PATH=str(tmp_path))
+    (entry,) = entries(tmp_path)
+    entry.unlink()
+    entry.mkdir()
+    assert run_in_process(ONE, XLA_PERSISTENT_CACHE_PATH=str(tmp_path)) == "1"
+    entry.rmdir()
+    os.mkfifo(entry)
+    assert run_in_process(ONE, XLA_PERSISTENT_CACHE_PATH=str(tmp_path)) == "1"
+
+
+def test_directory_that_cannot_be_written_is_a_warning(tmp_path):
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(ONE)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "XLA_PERSISTENT_CACHE_PATH": str(blocked / "programs")},
+        check=True,
+    )
+    assert done.stdout.strip() == "1"
+    assert "the cache of compiled programs" in done.stderr
+
+
+def test_full_disk_is_a_warning(tmp_path):
+    # A limit on the size of files is what a full disk looks like to the writer.
+    limited = "import resource, signal\nsignal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+    limited += "resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))\n" + textwrap.dedent(ONE)
+    done = subprocess.run(
+        [sys.executable, "-B", "-c", limited],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "XLA_PERSISTENT_CACHE_PATH": str(tmp_path)},
+        check=True,
+    )
+    assert done.stdout.strip() == "1"
+    assert "writing" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_read_only_cache_is_read_and_not_written(tmp_path):
+    initialize = f"""
+    import torch_xla.runtime as xr
+    xr.initialize_cache({str(tmp_path)!r}, readonly=True)
+    """
+    assert run_in_process(textwrap.dedent(initialize) + textwrap.dedent(ONE)) == "1"
+    assert list(tmp_path.iterdir()) == []
+    assert run_in_process(ONE, XLA_PERSISTENT_CACHE_PATH=str(tmp_path)) == "1"
+    assert run_in_process(textwrap.dedent(initialize) + textwrap.dedent(ONE)) == "0"
+
+
+def test_initialize_cache_after_a_computation_raises(tmp_path):
+    out = run_in_process(
+        f"""
+        import torch, torch_xla
+        import torch_xla.runtime as xr
+        device = torch_xla.device()
+        x = torch.ones(2, device=device) + 1  # recorded only
+        xr.initialize_cache({str(tmp_path / "a" / "b")!r})
+        x.tolist()
+        print(xr.persistent_cache_stats()["entries"])
+        try:
+            xr.initialize_cache({str(tmp_path)!r})
+        except RuntimeError as error:
+            print(error)
+        """
+    ).splitlines()
+    assert out[0] == "1"
+    assert "before it" in out[1]
+
+
+def test_statistics_and_clearing(tmp_path):
+    out = run_in_process(
+        f"""
+        import torch, torch_xla
+        import torch_xla.runtime as xr
+        xr.initialize_cache({str(tmp_path)!r})
+        print(xr.persistent_cache_stats()["entries"])
+        for _ in range(2):
+            x = torch.ones(3, device="xla").exp()
+            torch_xla.sync(wait=True)
+            xr.clear_computation_cache()
+        stats = xr.persistent_cache_stats()
+        print(stats["hits"], stats["misses"], stats["failures"], stats["entries"])
+        assert stats["path"] == {str(tmp_path)!r} and stats["bytes"] > 1000
+        xr.clear_persistent_cache()
+        print(xr.persistent_cache_stats()["entries"])
+        """
+    ).splitlines()
+    assert out == ["0", "1 1 0 1", "0"]
+
+
+def test_default_directory_keeps_what_was_slow_to_compile(tmp_path):
+    environment = {"XLA_PERSISTENT_CACHE": "1", "XDG_CACHE_HOME": str(tmp_path)}
+    out = run_in_process(
+        ONE + "\n    print(torch_xla.runtime.persistent_cache_stats()['path'])", **environment
+    )
+    assert out.splitlines() == ["1", str(tmp_path / "torch_xla" / "programs")]
+    assert entries(tmp_path / "torch_xla" / "programs") == []
+
+
+def test_least_recently_used_programs_go_first(tmp_path):
+    program = """
+    import torch, torch_xla
+    for size in ({sizes}):
+        torch.ones(size, 3000, device="xla").tolist()
+    """
+
+    def run(sizes: str) -> None:
+        run_in_process(
+            program.format(sizes=sizes),
+            XLA_PERSISTENT_CACHE_PATH=str(tmp_path),
+            XLA_PERSISTENT_CACHE_MAX_MB="1",
+        )
+
+    run("1, 2,")
+    old = entries(tmp_path)
+    for number, entry in enumerate(old):
+        os.utime(entry, (1000 + number, 1000 + number))
+    # A third program for which there is no place: 1 MB less what the two have.
+    filler = tmp_path / ("0" * 32 + ".xlaprogram")
+    filler.write_bytes(bytes(2**20 - sum(entry.stat().st_size for entry in old)))
+    run("3,")
+    assert old[0] not in entries(tmp_path)
+    assert filler in entries(tmp_path)
+
+
+def test_processes_share_a_directory(tmp_path):
+    code = textwrap.dedent(TRAIN)
+    environment = {**os.environ, "XLA_PERSISTENT_CACHE_PATH": str(tmp_path)}
+    processes = [
+        subprocess.Popen([sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE)
+        for _ in range(3)
+    ]
+    losses = {process.communicate()[0].split()[-1] for process in processes}
+    assert all(process.returncode == 0 for process in processes)
+    assert len(losses) == 1
+    assert not list(tmp_path.glob("*.tmp"))
+    assert train(tmp_path)[0] == 0
