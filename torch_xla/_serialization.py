@@ -30,6 +30,9 @@ class _StorageToUpload(torch.UntypedStorage):
     def device(self) -> torch.device:  # type: ignore[override]
         return self._target
 
+    def data_ptr(self) -> int:
+        return torch._C.StorageBase.data_ptr(self)  # type: ignore[attr-defined,no-any-return]
+
     @classmethod
     def of(cls, storage: torch.UntypedStorage, target: torch.device) -> _StorageToUpload:
         # The object itself becomes one, since PyTorch keeps one Python object per storage.
@@ -106,6 +109,36 @@ def _rebuild_detached() -> None:
     torch._utils._rebuild_device_tensor_from_cpu_tensor = rebuild
 
 
+def _refuse_views() -> None:
+    """`torch.save` of an xla tensor together with a view of it: each would be saved by itself, and
+    after a load a write to one would not reach the other."""
+    original: Callable[..., None] = torch.save
+
+    @functools.wraps(original)
+    def save(obj: object, *args: Any, **kwargs: Any) -> None:
+        if _XLAC._xla_runtime_is_initialized():
+            from torch_xla.core import xla_model
+
+            xla_model.check_view_sharing(obj)
+        return original(obj, *args, **kwargs)
+
+    torch.save = torch.serialization.save = save
+
+
+def _storages_have_no_address() -> None:
+    """Asked for the address of an xla tensor's storage, PyTorch raises a RuntimeError. safetensors
+    and others expect the NotImplementedError of devices without memory, as meta is."""
+    original = torch.UntypedStorage.data_ptr
+
+    @functools.wraps(original)
+    def data_ptr(self: torch.UntypedStorage) -> int:
+        if self.device.type == "xla":
+            raise NotImplementedError("an xla tensor has no storage, hence no address")
+        return original(self)
+
+    torch.UntypedStorage.data_ptr = data_ptr  # type: ignore[method-assign]
+
+
 # Kept: a registration ends with its library.
 _library = torch.library.Library("aten", "IMPL")
 
@@ -115,4 +148,6 @@ def install() -> None:
     what rebuilds tensors."""
     torch.serialization.register_package(27, _tag, _restore)
     _rebuild_detached()
+    _refuse_views()
+    _storages_have_no_address()
     _library.impl("set_.source_Storage_storage_offset", _set_from_storage, "XLA")

@@ -7,6 +7,7 @@ concerns several is the identity here.
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -14,7 +15,7 @@ from typing import IO, Any
 
 import torch
 
-from torch_xla import _XLAC, _devices, _memory, _nested, _step_closures, runtime
+from torch_xla import _XLAC, _devices, _files, _memory, _nested, _step_closures, runtime
 from torch_xla import torch_xla as _top
 from torch_xla._devices import DeviceLike
 
@@ -284,12 +285,21 @@ def save(
 
     Args:
         data: what to save; tensors are found inside of containers and objects.
-        file_or_path: as for `torch.save`.
+        file_or_path: as for `torch.save`; what a path names is replaced in one step at the end.
         master_only: write on the first replica only; all have to call it.
         global_master: the first of all replicas; by default the first of each host.
+
+    Raises:
+        RuntimeError: an xla tensor inside of `data` is a view of another one's memory.
     """
     if not master_only or is_master_ordinal(local=not global_master):
-        torch.save(_maybe_convert_to_cpu(data), file_or_path)
+        check_view_sharing(data)
+        on_cpu = _maybe_convert_to_cpu(data)
+        if isinstance(file_or_path, (str, os.PathLike)):
+            with _files.replacing(file_or_path) as file:
+                torch.save(on_cpu, file)
+        else:
+            torch.save(on_cpu, file_or_path)
     rendezvous("torch_xla.core.xla_model.save")
 
 
