@@ -16,6 +16,7 @@
 #include "base/log.h"
 #include "base/metrics.h"
 #include "base/settings.h"
+#include "base/stored_dtype.h"
 #include "base/user_code.h"
 #include "runtime/array.h"
 #include "runtime/transfer.h"
@@ -41,7 +42,8 @@ void write_data(TensorImpl& dst, std::shared_ptr<runtime::Array> array) {
 }
 
 std::shared_ptr<runtime::Array> upload(const at::Tensor& cpu, runtime::Device& device) {
-  const at::Tensor dense = cpu.resolve_conj().resolve_neg().contiguous();
+  const base::DType stored = base::stored_dtype(to_dtype(cpu.scalar_type()));
+  const at::Tensor dense = cpu.resolve_conj().resolve_neg().to(to_scalar_type(stored)).contiguous();
   return translating(
       [&] { return runtime::upload(device, dense.const_data_ptr(), shape_of(dense)); });
 }
@@ -262,9 +264,9 @@ std::vector<at::Tensor> to_cpu(at::TensorList tensors) {
     const std::vector<std::shared_ptr<runtime::Array>> arrays = materialize(tensors);
     std::vector<runtime::Download> downloads;
     for (std::size_t i = 0; i < tensors.size(); ++i) {
+      const at::ScalarType stored = to_scalar_type(arrays[i]->shape().dtype);
       dense.push_back(
-          at::empty(tensors[i].sizes(),
-                    at::TensorOptions().dtype(tensors[i].scalar_type()).device(at::kCPU)));
+          at::empty(tensors[i].sizes(), at::TensorOptions().dtype(stored).device(at::kCPU)));
       if (dense.back().numel() > 0) {
         downloads.push_back({arrays[i].get(), dense.back().mutable_data_ptr()});
       }
@@ -273,6 +275,7 @@ std::vector<at::Tensor> to_cpu(at::TensorList tensors) {
   });
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     const at::Tensor& tensor = tensors[i];
+    dense[i] = dense[i].to(tensor.scalar_type());
     if (!tensor.is_non_overlapping_and_dense() || tensor.strides() == dense[i].strides()) continue;
     at::Tensor strided = at::empty_strided(tensor.sizes(), tensor.strides(), dense[i].options());
     dense[i] = strided.copy_(dense[i]);

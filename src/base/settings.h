@@ -29,6 +29,32 @@
     "in.")                                                                                         \
   X(bool, enable_param_aliasing, "XLA_ENABLE_PARAM_ALIASING", true, kInKey,                        \
     "Let a program reuse the memory of the inputs that the step replaces.")                        \
+  X(bool, select_default_device, "PJRT_SELECT_DEFAULT_DEVICE", true, kNotInKey,                    \
+    "Choose a device when `PJRT_DEVICE` is not set. Off: that is an error.")                       \
+  X(bool, dynamic_plugins, "PJRT_DYNAMIC_PLUGINS", true, kNotInKey,                                \
+    "Use plugins that are registered by `experimental.plugins` or an entry point "                 \
+    "`torch_xla.plugins`. Off: only those that other packages name.")                              \
+  X(bool, register_installed_plugins, "XLA_REGISTER_INSTALLED_PLUGINS", true, kNotInKey,           \
+    "Look at the entry points `torch_xla.plugins`. Off: only at what the program registers.")      \
+  X(std::string, tpu_library_path, "TPU_LIBRARY_PATH", "", kNotInKey,                              \
+    "As `PJRT_LIBRARY_PATH`, when the device is `TPU`.")                                           \
+  X(std::string, xpu_library_path, "XPU_LIBRARY_PATH", "", kNotInKey,                              \
+    "As `PJRT_LIBRARY_PATH`, when the device is `XPU`.")                                           \
+  X(std::string, neuron_library_path, "NEURON_LIBRARY_PATH", "", kNotInKey,                        \
+    "As `PJRT_LIBRARY_PATH`, when the device is `NEURON`.")                                        \
+  X(std::string, mat_mul_precision, "XLA_MAT_MUL_PRECISION", "default", kInKey,                    \
+    "How exactly float32 matrix products and convolutions are computed where the hardware has "    \
+    "faster ways: `default`, `high` or `highest`.")                                                \
+  X(bool, use_bf16, "XLA_USE_BF16", false, kInKey,                                                 \
+    "Keep float32 and float64 tensors in bfloat16 on the device. They report their own dtype, "    \
+    "and "                                                                                         \
+    "are converted back when they are read. Read once, at the first use of a device.")             \
+  X(bool, downcast_bf16, "XLA_DOWNCAST_BF16", false, kInKey,                                       \
+    "Likewise, float32 in bfloat16 and float64 in float32.")                                       \
+  X(bool, use_fp16, "XLA_USE_FP16", false, kInKey, "Likewise, float32 and float64 in float16.")    \
+  X(bool, downcast_fp16, "XLA_DOWNCAST_FP16", false, kInKey,                                       \
+    "Likewise, float32 in float16 and float64 in float32.")                                        \
+  X(bool, use_32bit_long, "XLA_USE_32BIT_LONG", false, kInKey, "Likewise, int64 in int32.")        \
   X(std::int64_t, compilation_cache_size, "XLA_COMPILATION_CACHE_SIZE", 2048, kNotInKey,           \
     "How many executables are kept in memory; the least recently used one is dropped.")            \
   X(bool, persistent_cache, "XLA_PERSISTENT_CACHE", true, kNotInKey,                               \

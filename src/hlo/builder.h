@@ -75,6 +75,9 @@ using Values = std::vector<Value>;
 // Emits a region's operations, given its block arguments, and returns the values it yields.
 using Region = std::function<Values(std::span<const Value>)>;
 
+// How exactly products are computed where the hardware has faster ways.
+enum class Precision : std::uint8_t { kDefault, kHigh, kHighest };
+
 enum class Mode : std::uint8_t { kText, kTypesOnly };
 
 class Builder {
@@ -99,6 +102,10 @@ class Builder {
   // As above: what the operations stand for, and the line of a file that asked for it. XLA shows
   // them as `op_name`, `source_file` and `source_line`.
   void set_location(std::string_view name, std::string_view file, int line);
+
+  // What products have that ask for none themselves.
+  void set_default_precision(Precision precision) { default_precision_ = precision; }
+  Precision default_precision() const { return default_precision_; }
 
   // Defines a private function of the module, once per name: a second definition is ignored, and
   // its body is not run. The body may not use values from outside; it may be defined at any point.
@@ -154,6 +161,7 @@ class Builder {
   void append_return(std::string_view name, std::span<const Value> values);
 
   Mode mode_;
+  Precision default_precision_ = Precision::kDefault;
   std::uint32_t next_id_ = 0;
   int region_depth_ = 0;
   std::string body_;  // operations of the region being emitted

@@ -252,8 +252,6 @@ BatchNormGradient batch_norm_grad(Value operand, Value scale, Value mean, Value 
                                   Value grad_output, double epsilon, std::int64_t feature_index);
 
 // ---- Linear algebra and convolution (ops_linear.cpp) --------------------------------------------
-enum class Precision : std::uint8_t { kDefault, kHigh, kHighest };
-
 struct DotDimensionNumbers {
   Dims lhs_batching_dimensions = {};
   Dims rhs_batching_dimensions = {};

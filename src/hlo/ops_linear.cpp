@@ -32,6 +32,10 @@ void append_free_dims(Dims& out, const Value& operand, const Dims& batching,
   }
 }
 
+Precision wanted_precision(const Builder& builder, Precision precision) {
+  return precision == Precision::kDefault ? builder.default_precision() : precision;
+}
+
 }  // namespace
 
 Value dot_general(Value lhs, Value rhs, const DotDimensionNumbers& dimension_numbers,
@@ -59,7 +63,7 @@ Value dot_general(Value lhs, Value rhs, const DotDimensionNumbers& dimension_num
   }
   properties += "lhs_contracting_dimensions = " + list(d.lhs_contracting_dimensions) +
                 ", rhs_contracting_dimensions = " + list(d.rhs_contracting_dimensions) + ">";
-  properties += precision_property(precision);
+  properties += precision_property(wanted_precision(lhs.builder(), precision));
   const std::array operands{lhs, rhs};
   return lhs.builder().op(kName, operands, result, properties);
 }
@@ -184,7 +188,7 @@ Value convolution(Value lhs, Value rhs, const ConvolutionWindow& window,
                               ", dimension_numbers = " + dimension_text +
                               ", feature_group_count = " + integer_attribute(feature_group_count) +
                               ", batch_group_count = " + integer_attribute(batch_group_count) +
-                              precision_property(precision));
+                              precision_property(wanted_precision(lhs.builder(), precision)));
 }
 
 namespace {

@@ -189,7 +189,38 @@ Value trilinear(Value i1, Value i2, Value i3, const Dims& expand1, const Dims& e
   return convert(reduce_sum(product, summed), i1.dtype());
 }
 
+// Matrices of float8 with a scale for each, or one for each of its rows (a) and columns (b). The
+// product is scaled in float32, where XLA finds the hardware's own product of float8 by this form.
+Value scaled_mm(Value self, Value mat2, Value scale_a, Value scale_b, std::optional<Value> bias,
+                std::optional<Value> scale_result, std::optional<DType> out_dtype, bool) {
+  const auto is_float8 = [](Value v) {
+    return base::is_floating(v.dtype()) && base::size_bytes(v.dtype()) == 1;
+  };
+  base::check(self.rank() == 2 && mat2.rank() == 2,
+              "Inputs must be 2D but got self.dim()=", self.rank(),
+              " and mat2.dim()=", mat2.rank());
+  base::check(is_float8(self) && is_float8(mat2), "_scaled_mm: expected matrices of float8, got ",
+              plain_name(self.dtype()), " and ", plain_name(mat2.dtype()));
+  base::check(self.dim(1) == mat2.dim(0), "mat1 and mat2 shapes cannot be multiplied (",
+              self.dim(0), "x", self.dim(1), " and ", mat2.dim(0), "x", mat2.dim(1), ")");
+  const DType dtype = out_dtype.value_or(self.dtype());
+  Value product = matrix_product(convert(self, DType::kFloat32), convert(mat2, DType::kFloat32));
+  const Dims dims = product.dims();
+  const auto scale = [&](Value factor) {
+    const Value number = convert(factor, DType::kFloat32);
+    const bool is_one = number.num_elements() == 1;
+    product = product * broadcast_to(is_one ? hlo::reshape(number, {}) : number, dims);
+  };
+  scale(scale_a);
+  scale(scale_b);
+  if (bias.has_value()) product = product + broadcast_to(convert(*bias, DType::kFloat32), dims);
+  // Wider results hold what the product is.
+  if (scale_result.has_value() && base::size_bytes(dtype) == 1) scale(*scale_result);
+  return convert(product, dtype);
+}
+
 void register_products(Registry& m) {
+  m.impl("_scaled_mm", scaled_mm);
   m.impl("_trilinear", trilinear);
   m.impl("mm",
          [](Value self, Value mat2) { return convert(mm_product(self, mat2), self.dtype()); });

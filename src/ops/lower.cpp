@@ -3,6 +3,7 @@
 
 #include <exception>
 
+#include "base/stored_dtype.h"
 #include "hlo/builder.h"
 #include "hlo/constraint_error.h"
 #include "hlo/ops.h"
@@ -38,9 +39,11 @@ Value as_recorded(Value result, const graph::TensorType* type, const graph::Op& 
                   std::size_t output) {
   // A result that is not wanted by the entry costs nothing: XLA drops it.
   if (type == nullptr) return {};
-  const Shape& shape = type->shape;
+  const Shape shape = base::stored_shape(type->shape);
   if (result && op.converts_result) {
     result = broadcast_to(convert(result, shape.dtype), shape.dims);
+  } else if (result && base::stores_other_dtypes()) {
+    result = convert(result, shape.dtype);
   }
   base::internal_check(result && result.type() == shape, "aten::", op.name, ": result ", output,
                        " was recorded as ", base::to_string(shape), " and lowered to ",
@@ -48,10 +51,36 @@ Value as_recorded(Value result, const graph::TensorType* type, const graph::Op& 
   return result;
 }
 
+// False for operators that need the dtypes which their operands report: Fourier transforms, which
+// there are none of in bfloat16, and what looks at the bits of a number.
+bool runs_in_stored_dtypes(const graph::Entry& entry, std::string_view platform) {
+  graph::Entry stored = entry;
+  for (const graph::TensorType*& type : stored.operands) {
+    type = graph::intern_contiguous(base::stored_shape(type->shape));
+  }
+  try {
+    const std::vector<std::optional<Shape>> types = infer(stored, platform);
+    for (std::size_t i = 0; i < types.size() && i < entry.outputs.size(); ++i) {
+      if (entry.outputs[i] == nullptr || !types[i].has_value()) continue;
+      // Writes are broadcast to what they write.
+      if (!entry.op->converts_result && types[i]->dims != entry.outputs[i]->shape.dims)
+        return false;
+      if (base::is_complex(types[i]->dtype) != base::is_complex(entry.outputs[i]->shape.dtype)) {
+        return false;
+      }
+    }
+    return true;
+  } catch (const base::Error&) {
+    return false;
+  }
+}
+
 class Module {
  public:
   Module(const graph::Trace& trace, const LowerOptions& options)
-      : trace_(trace), options_(options) {}
+      : trace_(trace), options_(options) {
+    builder_.set_default_precision(options.precision);
+  }
 
   Program run() {
     add_parameters();
@@ -128,11 +157,22 @@ class Module {
   }
 
   std::vector<Value> lower_call(const graph::Trace::Step& step, const graph::Entry& entry) {
-    const std::vector<Value> operands = operands_of(step, entry);
+    std::vector<Value> operands = operands_of(step, entry);
     const std::vector<std::optional<Value>> slots = slots_of(entry);
+    const bool in_stored_dtypes =
+        !base::stores_other_dtypes() || runs_in_stored_dtypes(entry, options_.platform);
+    if (!in_stored_dtypes) {
+      for (std::size_t i = 0; i < operands.size(); ++i) {
+        operands[i] = convert(operands[i], entry.operands[i]->shape.dtype);
+      }
+    }
     std::vector<Shape> outputs;
     for (const graph::TensorType* type : entry.outputs) {
-      outputs.push_back(type == nullptr ? Shape{} : type->shape);
+      if (type == nullptr) {
+        outputs.emplace_back();
+      } else {
+        outputs.push_back(in_stored_dtypes ? base::stored_shape(type->shape) : type->shape);
+      }
     }
     const Lowering& lowering = lowering_of(entry, options_.platform);
     Context context{builder_, options_.platform, outputs, options_.has_host_kernels};

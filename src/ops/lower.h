@@ -14,6 +14,7 @@
 #include "base/shape.h"
 #include "graph/entry.h"
 #include "graph/walk.h"
+#include "hlo/builder.h"
 
 namespace torch_xla::ops {
 
@@ -33,6 +34,8 @@ struct LowerOptions {
   bool has_host_kernels = false;
   // Operations carry the user's lines, as far as nodes know them. The program computes the same.
   bool has_locations = false;
+  // Of products of matrices and of convolutions.
+  hlo::Precision precision = hlo::Precision::kDefault;
 };
 
 // A module whose function `main` takes, in order: one parameter per leaf of the trace; if there are

@@ -40,7 +40,7 @@ ops::Program lower(const graph::Trace& trace, std::span<const ops::Donation> don
   static base::Metric& time = base::metric("LoweringTime");
   const base::TimedSection timed(time);
   return ops::lower(trace, {platform(), donations, std::move(promoted), has_host_kernels(),
-                            base::settings().hlo_debug()});
+                            base::settings().hlo_debug(), mat_mul_precision()});
 }
 
 CompiledProgramPtr compile(const graph::Trace& trace, std::span<const ops::Donation> donations,

@@ -254,7 +254,8 @@ std::string print_graph(const graph::Trace& trace, GraphFormat format) {
   if (format == GraphFormat::kDot) return graph::to_dot(trace);
   const std::string program = ops::lower(trace, {.platform = platform(),
                                                  .has_host_kernels = has_host_kernels(),
-                                                 .has_locations = base::settings().hlo_debug()})
+                                                 .has_locations = base::settings().hlo_debug(),
+                                                 .precision = mat_mul_precision()})
                                   .text;
   return format == GraphFormat::kStableHlo ? program : hlo_text(program);
 }

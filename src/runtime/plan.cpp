@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/metrics.h"
 #include "base/settings.h"
+#include "base/stored_dtype.h"
 #include "graph/alias.h"
 #include "runtime/device.h"
 
@@ -106,7 +107,8 @@ Plan plan_sync(Device& device) {
     graph::Alias& alias = *live.owners[i];
     graph::DataPtr data = value.node->data(value.output);
     if (data == nullptr) {  // else an earlier alias has the same value
-      ArrayPtr array = Array::make_pending(device, value.node->shape(value.output));
+      ArrayPtr array =
+          Array::make_pending(device, base::stored_shape(value.node->shape(value.output)));
       array->set_location(value.node->location());
       donations.add(roots.size(), array->shape(), alias.settled(), plan.donations);
       roots.push_back(plan.trace.roots[i]);
@@ -131,7 +133,7 @@ namespace {
 // Makes output `output` of step `index` a result of the plan.
 void add_output(Device& device, Plan& plan, std::uint32_t index, std::uint32_t output) {
   graph::Node& node = *plan.trace.steps[index].node;
-  ArrayPtr array = Array::make_pending(device, node.shape(output));
+  ArrayPtr array = Array::make_pending(device, base::stored_shape(node.shape(output)));
   array->set_location(node.location());
   node.set_data(output, array);
   plan.outputs.push_back(std::move(array));

@@ -124,4 +124,13 @@ base::Hash128 compile_options_key(std::string_view platform) {
   return hasher.finish();
 }
 
+hlo::Precision mat_mul_precision() {
+  const std::string name = base::settings().mat_mul_precision();
+  if (name == "high") return hlo::Precision::kHigh;
+  if (name == "highest") return hlo::Precision::kHighest;
+  base::check(name == "default", "XLA_MAT_MUL_PRECISION must be default, high or highest, got '",
+              name, "'");
+  return hlo::Precision::kDefault;
+}
+
 }  // namespace torch_xla::runtime

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "base/hash.h"
+#include "hlo/builder.h"
 #include "pjrt/compile_options.h"
 
 namespace torch_xla::runtime {
@@ -23,6 +24,9 @@ pjrt::CompileOptions compile_options(std::string_view platform);
 bool drop_rejected_defaults(std::string_view platform, std::string_view error);
 // Of everything above, for the key of an executable.
 base::Hash128 compile_options_key(std::string_view platform);
+
+// Of products of matrices and of convolutions, as the user set it; it stands in the program's text.
+hlo::Precision mat_mul_precision();
 
 // The flags in XLA_FLAGS: "--xla_a=b --xla_c".
 std::map<std::string, pjrt::OptionOverride> parse_xla_flags(std::string_view text);
