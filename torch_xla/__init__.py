@@ -5,12 +5,13 @@
 
 # The check must come before the extension is loaded: a mismatch shows as an undefined symbol there.
 import torch_xla._compatibility  # isort: skip
-import torch_xla._XLAC as _XLAC  # isort: skip
+from torch_xla import _XLAC as _XLAC  # isort: skip
 
 # Programs reach these modules as attributes of the package, without importing them.
 import torch_xla.core.xla_model
 import torch_xla.debug.metrics  # noqa: F401
-from torch_xla import _integration, runtime
+from torch_xla import _integration, backends, runtime
+from torch_xla._launch import launch
 from torch_xla._settings import settings
 from torch_xla.torch_xla import (
     device,
@@ -25,9 +26,11 @@ from torch_xla.torch_xla import (
 __version__ = _XLAC.__version__
 
 __all__ = [
+    "backends",
     "device",
     "device_count",
     "devices",
+    "launch",
     "manual_seed",
     "real_devices",
     "runtime",

@@ -12,6 +12,7 @@ import logging
 import pathlib
 from typing import TYPE_CHECKING, Any
 
+from torch_xla import _XLAC
 from torch_xla._settings import settings
 
 if TYPE_CHECKING:
@@ -47,6 +48,10 @@ _PREFERENCE = {
 }
 
 
+# By device name in capitals, as `experimental.plugins.register_plugin` got them.
+_registered: dict[str, Any] = {}
+
+
 class PluginNotFoundError(RuntimeError):
     """No installed plugin serves the requested device."""
 
@@ -67,19 +72,72 @@ def _library_in(package: str) -> str:
     raise PluginNotFoundError(f"the installed plugin package {package} carries no shared library")
 
 
-def _from_entry_point(point: EntryPoint) -> tuple[str, CreateOptions]:
-    if point.group != _OUR_GROUP:
-        return _library_in(point.value.split(":")[0]), {}
+def register(name: str, plugin: Any) -> None:
+    """Let `plugin` serve the device `name`.
+
+    Raises:
+        RuntimeError: a device of that kind is in use already.
+    """
+    if _XLAC._xla_runtime_is_initialized() and _XLAC._device_type() == name.upper():
+        raise RuntimeError(f"register_plugin({name!r}): that device is in use already")
+    _registered[name.upper()] = plugin
+
+
+def registered(name: str) -> Any:
+    """What `register` got for the device, or None."""
+    return _registered.get(name.upper())
+
+
+def load_installed() -> dict[str, Any]:
+    """The plugins of our entry points, by the device that each serves."""
+    points = (point for point in _entry_points() if point.group == _OUR_GROUP)
+    return {point.name.upper(): _load(point) for point in points}
+
+
+def _load(point: EntryPoint) -> Any:
     plugin = point.load()
-    if isinstance(plugin, type):
-        plugin = plugin()
+    return plugin() if isinstance(plugin, type) else plugin
+
+
+def _spec_of(plugin: Any) -> tuple[str, CreateOptions]:
+    # Before the client is made, as the plugin may set environment variables that it reads.
+    getattr(plugin, "configure_single_process", lambda: None)()
     options = getattr(plugin, "client_create_options", dict)
     return str(plugin.library_path()), dict(options())
 
 
+def _from_entry_point(point: EntryPoint) -> tuple[str, CreateOptions]:
+    if point.group != _OUR_GROUP:
+        return _library_in(point.value.split(":")[0]), {}
+    return _spec_of(_load(point))
+
+
+def _library_for(device: str) -> str:
+    """The path that a variable such as TPU_LIBRARY_PATH gives for the device."""
+    paths = {
+        "TPU": settings.tpu_library_path,
+        "XPU": settings.xpu_library_path,
+        "NEURON": settings.neuron_library_path,
+    }
+    path = str(paths.get(device, ""))
+    if path and not pathlib.Path(path).is_file():
+        raise PluginNotFoundError(f"{device}_LIBRARY_PATH={path}: there is no such file")
+    return path
+
+
+def _uses(point: EntryPoint) -> bool:
+    is_dynamic = settings.dynamic_plugins and settings.register_installed_plugins
+    return point.group != _OUR_GROUP or bool(is_dynamic)
+
+
 def _installed(device: str) -> tuple[str, CreateOptions] | None:
+    if settings.dynamic_plugins and device in _registered:
+        return _spec_of(_registered[device])
+    path = _library_for(device)
+    if path:
+        return path, {}
     wanted = _DEVICE_PLUGINS.get(device, (device.lower(),))
-    for point in _entry_points():
+    for point in filter(_uses, _entry_points()):
         if any(name in point.name.lower() for name in wanted):
             return _from_entry_point(point)
     return None
@@ -101,13 +159,17 @@ def resolve() -> tuple[str, str, CreateOptions]:
         if not pathlib.Path(path).is_file():
             raise PluginNotFoundError(f"PJRT_LIBRARY_PATH={path}: there is no such file")
         return wanted or "CUSTOM", path, {}
+    if not wanted and not settings.select_default_device:
+        raise PluginNotFoundError(
+            "PJRT_DEVICE is not set, and PJRT_SELECT_DEFAULT_DEVICE=0 says not to choose one"
+        )
     for device in [wanted] if wanted else filter(_is_present, _PREFERENCE):
         found = _installed(device)
         if found is not None:
             if not wanted:
                 _log.info("PJRT_DEVICE is not set; using %s", device)
             return device, *found
-    names = ", ".join(sorted({point.name for point in _entry_points()}))
+    names = ", ".join(sorted({*_registered, *(point.name for point in _entry_points())}))
     raise PluginNotFoundError(
         f"no PJRT plugin for PJRT_DEVICE={wanted or '(unset)'} is installed; installed plugins: "
         f"{names or 'none'}. For the CPU: pip install xla-cpu-pjrt. PJRT_LIBRARY_PATH=/path/to/"

@@ -130,9 +130,28 @@ def global_runtime_device_attributes() -> list[dict[str, Any]]:
     return [runtime_device_attributes(i) for i in range(_XLAC._device_count())]
 
 
+_is_spmd = False
+
+
+def use_spmd(auto: bool = False) -> None:
+    """Let one device stand for all, so that tensors are split over them. With one device that is
+    the device itself.
+
+    Raises:
+        NotImplementedError: there are several, or shardings are to be found automatically.
+    """
+    global _is_spmd
+    if auto or _XLAC._device_count() > 1:
+        raise NotImplementedError(
+            f"use_spmd: SPMD on {_XLAC._device_count()} devices{', automatic' if auto else ''}, is "
+            "not supported yet; make one device visible (CPU_NUM_DEVICES=1)"
+        )
+    _is_spmd = True
+
+
 def is_spmd() -> bool:
-    """Whether one virtual device stands for all: not in this process."""
-    return False
+    """Whether `use_spmd` was called."""
+    return _is_spmd
 
 
 def is_bf16_supported() -> bool:

@@ -17,6 +17,75 @@ import torch
 
 from torch_xla import _XLAC, _devices, _files, _memory, _nested, _step_closures, runtime
 from torch_xla import torch_xla as _top
+from torch_xla._collectives import (
+    REDUCE_AND as REDUCE_AND,
+)
+from torch_xla._collectives import (
+    REDUCE_MAX as REDUCE_MAX,
+)
+from torch_xla._collectives import (
+    REDUCE_MIN as REDUCE_MIN,
+)
+from torch_xla._collectives import (
+    REDUCE_MUL as REDUCE_MUL,
+)
+from torch_xla._collectives import (
+    REDUCE_OR as REDUCE_OR,
+)
+from torch_xla._collectives import (
+    REDUCE_SUM as REDUCE_SUM,
+)
+from torch_xla._collectives import (
+    CoalescingBuckets as CoalescingBuckets,
+)
+from torch_xla._collectives import (
+    all_gather as all_gather,
+)
+from torch_xla._collectives import (
+    all_gather_bucketized as all_gather_bucketized,
+)
+from torch_xla._collectives import (
+    all_reduce as all_reduce,
+)
+from torch_xla._collectives import (
+    all_reduce_bucketized_gradients as all_reduce_bucketized_gradients,
+)
+from torch_xla._collectives import (
+    all_to_all as all_to_all,
+)
+from torch_xla._collectives import (
+    broadcast_master_param as broadcast_master_param,
+)
+from torch_xla._collectives import (
+    collective_broadcast as collective_broadcast,
+)
+from torch_xla._collectives import (
+    collective_permute as collective_permute,
+)
+from torch_xla._collectives import (
+    do_on_ordinals as do_on_ordinals,
+)
+from torch_xla._collectives import (
+    mesh_reduce as mesh_reduce,
+)
+from torch_xla._collectives import (
+    reduce_scatter as reduce_scatter,
+)
+from torch_xla._collectives import (
+    reduce_scatter_bucketized as reduce_scatter_bucketized,
+)
+from torch_xla._collectives import (
+    rendezvous as rendezvous,
+)
+from torch_xla._collectives import (
+    set_replication as set_replication,
+)
+from torch_xla._collectives import (
+    xla_rendezvous as xla_rendezvous,
+)
+from torch_xla._collectives import (
+    xla_replication_devices as xla_replication_devices,
+)
 from torch_xla._devices import DeviceLike
 
 # A state of a random generator as one integer: the seed, and above it how many draws were made.
@@ -303,12 +372,6 @@ def save(
     rendezvous("torch_xla.core.xla_model.save")
 
 
-def rendezvous(tag: str, payload: bytes = b"", replicas: Sequence[int] = ()) -> list[bytes]:
-    """Wait until all replicas are here; returns the payloads of all."""
-    del tag, replicas
-    return [payload]
-
-
 def send_cpu_data_to_device(
     datas: Any, device: DeviceLike, input_sharding: None = None
 ) -> list[Any]:
@@ -324,6 +387,25 @@ def send_cpu_data_to_device(
 
     moved = _nested.replace(datas, is_on_cpu, move)
     return moved if isinstance(moved, list) else list(moved)
+
+
+class ToXlaTensorArena:
+    """Converts the selected values inside of containers, all in one call.
+
+    Args:
+        convert_fn: takes the list of them and returns the list of what replaces them.
+        select_fn: whether a value is one.
+    """
+
+    def __init__(
+        self, convert_fn: Callable[[list[Any]], list[Any]], select_fn: Callable[[Any], bool]
+    ) -> None:
+        self._convert_fn = convert_fn
+        self._select_fn = select_fn
+
+    def transform(self, inputs: Any) -> Any:
+        """`inputs` with the selected values replaced."""
+        return _nested.replace(inputs, self._select_fn, self._convert_fn)
 
 
 class RateTracker:

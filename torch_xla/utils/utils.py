@@ -1,9 +1,17 @@
-"""Stand-ins for data that scripts use to try a model out."""
+"""Small things that scripts use beside the device: stand-ins for data, timers, environment."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Generic, TypeVar
+import contextlib
+import os
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Generic, TypeVar
+
+from torch_xla import _nested
 
 T = TypeVar("T")
 
@@ -27,3 +35,147 @@ class SampleGenerator(Generic[T]):
             raise StopIteration
         self._count += 1
         return self._data
+
+    def next(self) -> T:
+        """The next sample; what `next(generator)` gives."""
+        return self.__next__()
+
+
+class FnDataGenerator:
+    """An iterable of `count` pairs (data, function of that data) of random batches.
+
+    Args:
+        func: makes the second of a pair.
+        batch_size: rows per batch.
+        gen_tensor: makes random data of given sizes, such as `torch.randn`.
+        dims: the sizes of a row.
+        count: how many batches.
+    """
+
+    def __init__(
+        self,
+        func: Callable[[Any], Any],
+        batch_size: int,
+        gen_tensor: Callable[..., Any],
+        dims: Sequence[int] | None = None,
+        count: int = 1,
+    ) -> None:
+        self._func = func
+        self._sizes = (batch_size, *(dims or (1,)))
+        self._gen_tensor = gen_tensor
+        self._count = count
+        self._emitted = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> FnDataGenerator:
+        return FnDataGenerator(
+            self._func, self._sizes[0], self._gen_tensor, self._sizes[1:], self._count
+        )
+
+    def __next__(self) -> tuple[Any, Any]:
+        if self._emitted >= self._count:
+            raise StopIteration
+        self._emitted += 1
+        data = self._gen_tensor(*self._sizes)
+        return data, self._func(data)
+
+    def next(self) -> tuple[Any, Any]:
+        """The next pair; what `next(generator)` gives."""
+        return self.__next__()
+
+
+class DataWrapper:
+    """A base for objects that hold tensors: `get_tensors` gives them, and `from_tensors` makes an
+    object with others, so that loaders can move what is inside."""
+
+    def get_tensors(self) -> list[Any]:
+        """The tensors inside."""
+        raise NotImplementedError
+
+    def from_tensors(self, tensors: list[Any]) -> DataWrapper:
+        """An object like this one with these tensors."""
+        raise NotImplementedError
+
+
+def getenv_as(name: str, type: Callable[[str], T], defval: T | None = None) -> T | None:
+    """An environment variable, converted: `getenv_as("N", int, 3)`."""
+    text = os.environ.get(name)
+    if text is None:
+        return defval
+    if type is bool:
+        return check_env_flag(name)  # type: ignore[return-value]
+    return type(text)
+
+
+def check_env_flag(name: str, default: str = "") -> bool:
+    """Whether an environment variable says yes: 1, y, yes, on or true."""
+    return os.environ.get(name, default).upper() in ("ON", "1", "YES", "TRUE", "Y")
+
+
+def get_free_tcp_ports(n: int = 1) -> list[int]:
+    """Ports that no one listened on a moment ago, all different."""
+    with contextlib.ExitStack() as stack:
+        ports = []
+        for _ in range(n):
+            opened = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
+            opened.bind(("", 0))
+            ports.append(opened.getsockname()[1])
+        return ports
+
+
+def for_each_instance(
+    value: Any, select_fn: Callable[[Any], bool], fn: Callable[[Any], Any]
+) -> None:
+    """Call `fn` for each selected value inside of containers and objects."""
+    for _, found in _nested.walk(value, select_fn):
+        fn(found)
+
+
+def for_each_instance_rewrite(
+    value: Any, select_fn: Callable[[Any], bool], fn: Callable[[Any], Any]
+) -> Any:
+    """A copy of `value` in which `fn` replaced each selected value."""
+    return _nested.replace(value, select_fn, lambda values: [fn(v) for v in values])
+
+
+def timed(fn: Callable[[], T], msg: str = "", printfn: Callable[[str], Any] | None = None) -> T:
+    """What `fn()` returns; tells how long it took, by `printfn` or on the standard error stream."""
+    start = time.perf_counter()
+    result = fn()
+    _tell(f"{msg}{time.perf_counter() - start:.3f}s", printfn)
+    return result
+
+
+class TimedScope:
+    """A context that tells how long its body took."""
+
+    def __init__(self, msg: str = "", printfn: Callable[[str], Any] | None = None) -> None:
+        self._msg = msg
+        self._printfn = printfn
+        self._start = 0.0
+
+    def __enter__(self) -> TimedScope:
+        self._start = time.perf_counter()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        _tell(f"{self._msg}{time.perf_counter() - self._start:.3f}s", self._printfn)
+
+
+def _tell(text: str, printfn: Callable[[str], Any] | None) -> None:
+    if printfn is not None:
+        printfn(text)
+    else:
+        print(text, file=sys.stderr)
+
+
+def parallel_work(
+    num_workers: int, fn: Callable[..., T], *args: Sequence[Any], **kwargs: Any
+) -> list[T]:
+    """What `fn` returns for each row of `args`, computed in `num_workers` threads; in their
+    order."""
+    with ThreadPoolExecutor(max_workers=num_workers) as pool:
+        futures = [pool.submit(fn, *row, **kwargs) for row in zip(*args, strict=True)]
+        return [future.result() for future in futures]

@@ -1,0 +1,219 @@
+"""Loaders upload in the background, in order, and end whatever happens."""
+
+from __future__ import annotations
+
+import collections
+import gc
+import threading
+
+import pytest
+import torch
+from counts import counted
+
+import torch_xla.core.xla_model as xm
+import torch_xla.distributed.data_parallel as dp
+import torch_xla.distributed.parallel_loader as pl
+from torch_xla.debug import metrics
+from torch_xla.utils.keyd_queue import KeydQueue, Queue
+
+Pair = collections.namedtuple("Pair", "data target")
+
+
+def batches(count, size=2):
+    return [(torch.full((size,), float(i)), {"target": torch.tensor([i])}) for i in range(count)]
+
+
+@pytest.fixture(autouse=True)
+def no_thread_is_left():
+    yield
+    gc.collect()
+    for thread in threading.enumerate():
+        if thread.name in ("xla-load", "xla-upload"):
+            thread.join(timeout=20)
+            assert not thread.is_alive(), thread.name
+
+
+def test_batches_come_in_order_on_the_device(device):
+    loader = pl.MpDeviceLoader(batches(20), device)
+    assert len(loader) == 20
+    assert (loader._device, loader._parallel_loader_kwargs) == (device, {})
+    for _ in range(2):
+        seen = []
+        for data, rest in loader:
+            assert data.device == device and rest["target"].device == device
+            seen.append((data[0].item(), rest["target"].item()))
+        assert seen == [(i, i) for i in range(20)]
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_several_uploading_threads_keep_the_order(device, threads):
+    loader = pl.MpDeviceLoader(
+        batches(30),
+        device,
+        host_to_device_transfer_threads=threads,
+        loader_prefetch_size=2,
+        device_prefetch_size=1,
+    )
+    assert [data[0].item() for data, _ in loader] == list(range(30))
+
+
+def test_each_batch_is_a_barrier(device):
+    total = torch.zeros(2, device=device)
+    with counted() as counts:
+        for data, _ in pl.MpDeviceLoader(batches(6), device):
+            total = total + data
+    assert counts.executed == 6 and counts.compiled == 1
+    assert metrics.counter_value("MarkStep") == 1 + 6 + 1
+    assert total.tolist() == [15, 15]
+
+
+def test_barrier_after_several_batches(device):
+    total = torch.zeros(2, device=device)
+    with counted() as counts:
+        for data, _ in pl.MpDeviceLoader(batches(6), device, batches_per_execution=3):
+            total = total + data
+    assert counts.executed == 2 and counts.compiled == 1
+    assert total.tolist() == [15, 15]
+    with pytest.raises(ValueError, match="must be positive"):
+        pl.ParallelLoader([], [device], batches_per_execution=0)
+
+
+def test_uploads_go_on_while_the_loop_works(device):
+    uploaded = threading.Event()
+
+    def source():
+        for i in range(3):
+            yield torch.full((1,), float(i))
+        uploaded.set()
+
+    loop = iter(pl.MpDeviceLoader(source(), device))
+    assert next(loop).item() == 0
+    # The rest was taken from the source although nobody asked for it yet.
+    assert uploaded.wait(timeout=20)
+    assert [batch.item() for batch in loop] == [1, 2]
+
+
+def test_error_of_the_loader_reaches_the_loop(device):
+    def failing():
+        yield torch.ones(1)
+        raise LookupError("no second batch")
+
+    seen = []
+    with pytest.raises(LookupError, match="no second batch"):
+        for batch in pl.MpDeviceLoader(failing(), device):
+            seen.append(batch.item())
+    assert seen == [1]
+
+
+@pytest.mark.filterwarnings("ignore:ComplexHalf support")
+def test_error_of_the_upload_reaches_the_loop(device):
+    bad = torch.ones(2, dtype=torch.complex32)
+    with pytest.raises((RuntimeError, NotImplementedError), match="not supported on the xla"):
+        list(pl.MpDeviceLoader([bad], device))
+
+
+def test_early_exit_ends_the_threads(device):
+    endless = (torch.ones(1) for _ in iter(int, 1))
+    for _ in pl.MpDeviceLoader(endless, device, loader_prefetch_size=1, device_prefetch_size=1):
+        break
+
+
+def test_dataset_loaders_and_their_types(device):
+    data = [Pair(torch.full((3,), float(i)), i) for i in range(10)]
+    loader = torch.utils.data.DataLoader(data, batch_size=4)
+    got = list(pl.MpDeviceLoader(loader, device))
+    assert [type(batch) for batch in got] == [Pair] * 3
+    assert [len(batch.data) for batch in got] == [4, 4, 2]
+    assert got[2].target.tolist() == [8, 9] and got[2].target.device == device
+
+
+def test_parallel_loader_and_its_older_form(device):
+    for loader in (
+        pl.ParallelLoader(batches(4), [device]),
+        pl.ParallelLoader(batches(4), [device], 0, False, 8, 4),
+        pl.ParallelLoader(loader=batches(4), devices=[str(device)], fixed_batch_size=True),
+    ):
+        per_device = loader.per_device_loader(device)
+        assert len(per_device) == loader.per_device_samples() == 4
+        assert [data[0].item() for data, _ in per_device] == [0, 1, 2, 3]
+        assert loader.next_item(device) is None
+        loader.close()
+    with pytest.raises(ValueError, match="at least one device"):
+        pl.ParallelLoader(batches(4), [])
+
+
+def test_fixed_batch_size_ends_at_the_first_other_size(device):
+    ragged = [*batches(3), *batches(1, size=1), *batches(1)]
+    for loader in (
+        pl.ParallelLoader(ragged, [device], 0, True),
+        pl.ParallelLoader(ragged, [device], fixed_batch_size=True),
+    ):
+        assert len(list(loader.per_device_loader(device))) == 3
+
+
+def test_context_closes_the_loader(device):
+    with pl.ParallelLoader(batches(100), [device], device_prefetch_size=1) as loader:
+        assert loader.next_item(device)[0].tolist() == [0, 0]
+    assert loader.next_item(device) is None
+
+
+def test_data_parallel_runs_the_loop_per_device(device):
+    model = dp.DataParallel(lambda: torch.nn.Linear(2, 1), device_ids=[str(device)])
+    assert model.devices == [device] and len(model.models) == 1
+
+    def loop(module, loader, where, context):
+        assert next(module.parameters()).device == where == device
+        calls = context.getattr_or("calls", list)
+        calls.append([number for number, (data, _) in loader if data.device == device])
+        return calls
+
+    assert model(loop, batches(3)) == [[[0, 1, 2]]]
+    assert model(loop, batches(2)) == [[[0, 1, 2], [0, 1]]]
+    assert model._contexts[0].getattr_or("other", 5) == 5
+
+
+def test_data_parallel_without_devices_runs_on_the_cpu():
+    model = dp.DataParallel(torch.nn.Linear(2, 1))
+    assert model.devices == []
+
+    def loop(module, loader, where, context):
+        return [where.type, *(module(data).device.type for _, (data, _) in loader)]
+
+    assert model(loop, batches(2)) == [["cpu", "cpu", "cpu"]]
+
+
+def test_data_parallel_raises_what_the_loop_raised(device):
+    model = dp.DataParallel(torch.nn.Linear(2, 1), device_ids=[device])
+
+    def loop(module, loader, where, context):
+        for _ in loader:
+            raise LookupError("in the loop")
+
+    with pytest.raises(LookupError, match="in the loop"):
+        model(loop, batches(100))
+
+
+def test_queues_end():
+    queue = Queue(maxsize=2)
+    assert queue.max_size() == 2 and queue.put(1) and queue.put(2)
+    queue.close_write()
+    assert not queue.put(3)
+    assert [queue.get(), queue.get(), queue.get()] == [1, 2, None]
+    by_key = KeydQueue()
+    waiting = []
+    thread = threading.Thread(target=lambda: waiting.append(by_key.get("b")))
+    thread.start()
+    by_key.put("a", 1)
+    by_key.put("b", 2)
+    thread.join(timeout=20)
+    assert waiting == [2] and by_key.get("a") == 1
+    by_key.close()
+    assert by_key.get("c") is None and not by_key.put("d", 1)
+    assert by_key.max_size() == 1024
+
+
+def test_rate_of_a_loop(device):
+    tracker = xm.RateTracker()
+    for data, _ in pl.MpDeviceLoader(batches(3), device):
+        tracker.add(len(data))
+    assert tracker.global_rate() > 0

@@ -1,0 +1,323 @@
+"""What replicas exchange. This process is the only one, so every result is made of its own part:
+sums are the input, gathers have one piece. Arguments are checked as for many."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from torch_xla import _XLAC, _devices, _nested, runtime
+from torch_xla._devices import DeviceLike
+
+REDUCE_SUM = "sum"
+REDUCE_MUL = "mul"
+REDUCE_AND = "and"
+REDUCE_OR = "or"
+REDUCE_MIN = "min"
+REDUCE_MAX = "max"
+
+_REDUCE_TYPES = (REDUCE_SUM, REDUCE_MUL, REDUCE_AND, REDUCE_OR, REDUCE_MIN, REDUCE_MAX)
+
+Groups = Sequence[Sequence[int]] | None
+
+
+def _check_reduce_type(what: str, reduce_type: str) -> None:
+    if reduce_type not in _REDUCE_TYPES:
+        raise ValueError(
+            f"{what}: the reduction must be one of {', '.join(_REDUCE_TYPES)}, got {reduce_type!r}"
+        )
+
+
+def _check_groups(what: str, groups: Groups) -> None:
+    members = [ordinal for group in groups or [[0]] for ordinal in group]
+    if members != [0]:
+        raise ValueError(
+            f"{what}: the groups must hold each replica once; there is one, 0, got {groups}"
+        )
+
+
+def _check_shares(what: str, count: int) -> None:
+    if count != runtime.world_size():
+        raise ValueError(
+            f"{what}: expected as many parts as replicas, {runtime.world_size()}, got {count}"
+        )
+
+
+def _into(output: Any, result: Any) -> Any:
+    """Results in the tensors that the caller gave for them."""
+    if output is None:
+        return result
+    if isinstance(output, torch.Tensor):
+        return output.copy_(result)
+    for target, value in zip(output, result, strict=True):
+        target.copy_(value)
+    return output
+
+
+def _scaled(tensor: torch.Tensor, scale: float) -> torch.Tensor:
+    return tensor.clone() if scale == 1.0 else tensor * scale
+
+
+def all_reduce(
+    reduce_type: str,
+    inputs: torch.Tensor | Sequence[torch.Tensor],
+    scale: float = 1.0,
+    groups: Groups = None,
+    pin_layout: bool = True,
+) -> Any:
+    """Reduce over the replicas.
+
+    Args:
+        reduce_type: `REDUCE_SUM`, `REDUCE_MUL`, `REDUCE_AND`, `REDUCE_OR`, `REDUCE_MIN` or
+            `REDUCE_MAX`.
+        inputs: a tensor, or a list of tensors, which are reduced in place.
+        scale: what the results are multiplied by.
+        groups: the replicas that reduce with each other; all by default.
+        pin_layout: accepted for compatibility.
+
+    Returns:
+        A new tensor, or the list.
+    """
+    del pin_layout
+    _check_reduce_type("all_reduce", reduce_type)
+    _check_groups("all_reduce", groups)
+    if isinstance(inputs, torch.Tensor):
+        return _scaled(inputs, scale)
+    if scale != 1.0:
+        for tensor in inputs:
+            tensor.mul_(scale)
+    return inputs
+
+
+def all_reduce_bucketized_gradients(
+    gradients: Sequence[torch.Tensor],
+    scale: float = 1.0,
+    groups: Groups = None,
+    pin_layout: bool = True,
+    bucket_cap_mb: int = 0,
+) -> None:
+    """Sum gradients over the replicas, in place, in pieces of up to `bucket_cap_mb` megabytes."""
+    del bucket_cap_mb
+    all_reduce(REDUCE_SUM, gradients, scale, groups, pin_layout)
+
+
+def all_gather(
+    value: torch.Tensor | Sequence[torch.Tensor],
+    dim: int = 0,
+    groups: Groups = None,
+    output: Any = None,
+    pin_layout: bool = True,
+    channel_id: int | None = None,
+    use_global_device_ids: bool | None = None,
+) -> Any:
+    """The replicas' tensors, one behind the other along `dim`; in `output` if that is given."""
+    del pin_layout, channel_id, use_global_device_ids
+    _check_groups("all_gather", groups)
+    if isinstance(value, torch.Tensor):
+        return _into(output, torch.cat([value], dim))
+    return _into(output, [torch.cat([tensor], dim) for tensor in value])
+
+
+def reduce_scatter(
+    reduce_type: str,
+    input: Any,
+    scale: float,
+    scatter_dim: int,
+    shard_count: int,
+    groups: Groups = None,
+    output: Any = None,
+    pin_layout: bool = True,
+    channel_id: int | None = None,
+    use_global_device_ids: bool | None = None,
+) -> Any:
+    """Reduce over the replicas, then give each its part along `scatter_dim`; in `output` if that is
+    given."""
+    del pin_layout, channel_id, use_global_device_ids
+    _check_reduce_type("reduce_scatter", reduce_type)
+    _check_groups("reduce_scatter", groups)
+    _check_shares("reduce_scatter: shard_count", shard_count)
+    if isinstance(input, torch.Tensor):
+        input.size(scatter_dim)  # raises if there is no such dimension
+        return _into(output, _scaled(input, scale))
+    return _into(output, [_scaled(tensor, scale) for tensor in input])
+
+
+def all_gather_bucketized(
+    input_list: Sequence[torch.Tensor],
+    dim: int = 0,
+    groups: Groups = None,
+    output: Any = None,
+    pin_layout: bool = False,
+    channel_id: int | None = None,
+    use_global_device_ids: bool | None = None,
+    bucket_cap_mb: int = 160,
+) -> Any:
+    """`all_gather` of a list, in pieces of up to `bucket_cap_mb` megabytes."""
+    del bucket_cap_mb
+    return all_gather(input_list, dim, groups, output, pin_layout, channel_id)
+
+
+def reduce_scatter_bucketized(
+    reduce_type: str,
+    input_list: Sequence[torch.Tensor],
+    scale: float,
+    scatter_dim: int,
+    shard_count: int,
+    groups: Groups = None,
+    output: Any = None,
+    pin_layout: bool = False,
+    channel_id: int | None = None,
+    use_global_device_ids: bool | None = None,
+    bucket_cap_mb: int = 160,
+) -> Any:
+    """`reduce_scatter` of a list, in pieces of up to `bucket_cap_mb` megabytes."""
+    del bucket_cap_mb, use_global_device_ids, channel_id
+    return reduce_scatter(
+        reduce_type, input_list, scale, scatter_dim, shard_count, groups, output, pin_layout
+    )
+
+
+def all_to_all(
+    value: torch.Tensor,
+    split_dimension: int,
+    concat_dimension: int,
+    split_count: int,
+    groups: Groups = None,
+    pin_layout: bool = True,
+) -> torch.Tensor:
+    """Split along one dimension, send a part to each replica, and put what comes behind each other
+    along another."""
+    del pin_layout
+    _check_groups("all_to_all", groups)
+    _check_shares("all_to_all: split_count", split_count)
+    return torch.cat(value.chunk(split_count, split_dimension), concat_dimension)
+
+
+def collective_permute(value: torch.Tensor, pairs: Sequence[Sequence[int]]) -> torch.Tensor:
+    """The tensor of the replica that `pairs` of (source, target) send here; zeros if none does."""
+    targets = [target for _, target in pairs]
+    if any(ordinal != 0 for pair in pairs for ordinal in pair) or len(set(targets)) < len(targets):
+        raise ValueError(
+            f"collective_permute: each replica may be one source and one target; there is one, 0, "
+            f"got {pairs}"
+        )
+    return value.clone() if targets else torch.zeros_like(value)
+
+
+def collective_broadcast(
+    tensors: Sequence[torch.Tensor],
+    root_ordinal: int = 0,
+    groups: Groups = None,
+    pin_layout: bool = True,
+) -> None:
+    """Replace the tensors, in place, by those of one replica."""
+    del tensors, pin_layout
+    _check_groups("collective_broadcast", groups)
+    if root_ordinal != 0:
+        raise ValueError(f"collective_broadcast: there is no replica {root_ordinal}")
+
+
+def broadcast_master_param(model: torch.nn.Module) -> None:
+    """Replace a model's parameters and buffers by those of the first replica."""
+    collective_broadcast([*model.parameters(), *model.buffers()])
+
+
+def rendezvous(tag: str, payload: bytes = b"", replicas: Sequence[int] = ()) -> list[bytes]:
+    """Wait until all replicas are here; returns the payloads of all."""
+    del tag, replicas
+    return [payload]
+
+
+def xla_rendezvous(
+    payload: bytes = b"", ordinals: Sequence[int] | None = None, tag: str | None = None
+) -> list[bytes]:
+    """Wait until `ordinals`, or all replicas, are here; returns their payloads."""
+    return rendezvous(tag or "", payload, ordinals or ())
+
+
+def mesh_reduce(tag: str, data: Any, reduce_fn: Callable[[list[Any]], Any]) -> Any:
+    """`reduce_fn` of the list of what all replicas have as `data`, which travels pickled."""
+    return reduce_fn([pickle.loads(item) for item in rendezvous(tag, pickle.dumps(_on_cpu(data)))])
+
+
+def _on_cpu(data: Any) -> Any:
+    def is_ours(value: Any) -> bool:
+        return isinstance(value, torch.Tensor) and _XLAC._is_xla_tensor(value)
+
+    return _nested.replace(data, is_ours, _XLAC._to_cpu)
+
+
+def do_on_ordinals(
+    target: Callable[..., Any], data: Sequence[Any] = (), ordinals: Sequence[int] = (0,)
+) -> None:
+    """Call `target(*data)` in the replicas `ordinals`, tensors being moved to the CPU; all wait."""
+    if runtime.global_ordinal() in ordinals:
+        target(*_on_cpu(tuple(data)))
+    rendezvous("torch_xla.core.xla_model.do_on_ordinals")
+
+
+def set_replication(device: DeviceLike, devices: Sequence[DeviceLike]) -> None:
+    """Say with which devices this thread's device makes a group of replicas.
+
+    Raises:
+        NotImplementedError: there are several.
+    """
+    others = {_devices.index_of(d) for d in devices} - {_devices.index_of(device)}
+    if others:
+        raise NotImplementedError(
+            "set_replication: replicas on several devices are not supported yet, got "
+            f"{', '.join(str(d) for d in devices)}"
+        )
+
+
+def xla_replication_devices(local_devices: Sequence[DeviceLike] | None = None) -> list[str]:
+    """The hardware names of the devices that make a group of replicas."""
+    chosen = [0] if local_devices is None else [_devices.index_of(d) for d in local_devices]
+    return [_XLAC._device_name(index) for index in chosen]
+
+
+class CoalescingBuckets:
+    """Collects tensors, and calls `func` for as many at a time as have `bucket_cap_mb` megabytes.
+
+    Args:
+        func: takes a list of tensors, and the list for its results if there is one.
+        input_list: the tensors.
+        output_list: tensors for the results.
+        groups: the replicas.
+        bucket_cap_mb: how much is collected.
+    """
+
+    def __init__(
+        self,
+        func: Callable[..., list[torch.Tensor]],
+        input_list: Sequence[torch.Tensor],
+        output_list: Sequence[torch.Tensor] | None = None,
+        groups: Groups = None,
+        bucket_cap_mb: int = 160,
+    ) -> None:
+        _check_groups("CoalescingBuckets", groups)
+        self._func = func
+        self._inputs = list(input_list)
+        self._outputs = list(output_list) if output_list is not None else None
+        self._limit = bucket_cap_mb * 1024 * 1024
+
+    def __call__(self) -> list[torch.Tensor]:
+        """The results, in the order of the tensors."""
+        results: list[torch.Tensor] = []
+        start, size = 0, 0
+        for i, tensor in enumerate(self._inputs):
+            if i > start and size + tensor.nbytes > self._limit:
+                results += self._flush(start, i)
+                start, size = i, 0
+            size += tensor.nbytes
+        return results + self._flush(start, len(self._inputs))
+
+    def _flush(self, start: int, end: int) -> list[torch.Tensor]:
+        if start == end:
+            return []
+        if self._outputs is None:
+            return self._func(self._inputs[start:end])
+        return self._func(self._inputs[start:end], self._outputs[start:end])

@@ -1,0 +1,1 @@
+"""What a few programs import although it is not public."""

@@ -1,0 +1,84 @@
+"""Exchanges between replicas that gradients flow through."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from torch_xla import _collectives, runtime
+
+
+class _AllReduce(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, input: Tensor, reduce_type: str, scale: float, groups: Any, pin_layout: bool
+    ) -> Tensor:
+        ctx.arguments = reduce_type, scale, groups, pin_layout
+        ctx.save_for_backward(input)
+        result: Tensor = _collectives.all_reduce(reduce_type, input, scale, groups, pin_layout)
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, ...]:
+        reduce_type, scale, groups, pin_layout = ctx.arguments
+        if reduce_type != _collectives.REDUCE_SUM:
+            raise NotImplementedError(
+                f"the gradient of an all_reduce with {reduce_type!r} is not defined; only that of "
+                f"{_collectives.REDUCE_SUM!r} is"
+            )
+        grad = _collectives.all_reduce(reduce_type, grad_output, scale, groups, pin_layout)
+        return grad, None, None, None, None
+
+
+def all_reduce(
+    reduce_type: str,
+    value: Tensor,
+    scale: float = 1.0,
+    groups: Any = None,
+    pin_layout: bool = True,
+) -> Tensor:
+    """`xm.all_reduce` of one tensor, with a gradient for sums."""
+    result: Tensor = _AllReduce.apply(  # type: ignore[no-untyped-call]
+        value, reduce_type, scale, groups, pin_layout
+    )
+    return result
+
+
+def all_gather(value: Tensor, dim: int = 0) -> Tensor:
+    """`xm.all_gather` of one tensor; its gradient is the sum of the replicas' for this part."""
+    # Of one replica all operations have their gradients.
+    result: Tensor = _collectives.all_gather(value, dim)
+    return result
+
+
+class SyncBatchNorm(nn.BatchNorm1d):
+    """Batch normalisation with the statistics of all replicas, over inputs of any rank.
+
+    Args:
+        num_features: the size of dimension 1.
+        eps: what is added to the variance.
+        momentum: how much of the running statistics a batch replaces.
+    """
+
+    def __init__(self, num_features: int, eps: float = 1e-5, momentum: float = 0.1) -> None:
+        super().__init__(num_features, eps=eps, momentum=momentum)
+
+    def _check_input_dim(self, input: Tensor) -> None:
+        if input.dim() < 2:
+            raise ValueError(f"SyncBatchNorm: expected a batch of features, got {input.dim()}D")
+
+
+def distributed_mm(w: Tensor, x: Tensor, split: int = 1) -> Tensor:
+    """`w @ x`, with the rows of `w` spread over the replicas, in `split` products.
+
+    Args:
+        w: this replica's rows.
+        x: the right operand.
+        split: into how many products along the columns of `w`.
+    """
+    if w.size(1) % (split * runtime.world_size()) != 0:
+        raise ValueError(f"distributed_mm: {w.size(1)} columns do not divide into {split} parts")
+    parts = zip(w.chunk(split, 1), x.chunk(split, 0), strict=True)
+    return torch.stack([a @ b for a, b in parts]).sum(0)

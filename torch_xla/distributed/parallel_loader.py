@@ -1,0 +1,315 @@
+"""Loaders that put batches on the device while the program works on the ones before.
+
+One thread runs the user's loader, others upload what it gives; the loop takes batches that are on
+the device already, and each take is a barrier.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import torch
+
+import torch_xla.torch_xla as _top
+from torch_xla import _devices, _nested
+from torch_xla._devices import DeviceLike
+from torch_xla.core import xla_model as xm
+from torch_xla.utils.keyd_queue import Queue
+
+
+class _Failure:
+    """An exception on its way from a thread to the loop."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+
+class _DeviceQueues:
+    """What waits for one device: batches of the loader, then batches on the device."""
+
+    def __init__(self, loader_size: int, device_size: int) -> None:
+        self.loaded: Queue[Any] = Queue(loader_size)
+        self.uploaded: Queue[Any] = Queue(device_size)
+
+    def close(self) -> None:
+        self.loaded.close()
+        self.uploaded.close()
+
+
+def _batch_size(batch: Any, dim: int) -> int | None:
+    """The size of the first tensor of a batch along `dim`."""
+    for _, tensor in _nested.walk(batch, lambda value: isinstance(value, torch.Tensor)):
+        return int(tensor.shape[dim]) if tensor.dim() > dim else None
+    return None
+
+
+class PerDeviceLoader:
+    """An iterator over the batches of one device. Each `next` is a barrier first, or every
+    `batches_per_execution`-th, and so is the end."""
+
+    def __init__(self, loader: ParallelLoader, device: torch.device) -> None:
+        self._loader = loader
+        self._device = device
+        self._num_given = 0
+
+    def __iter__(self) -> PerDeviceLoader:
+        return self
+
+    def __next__(self) -> Any:
+        return self.next()
+
+    def __len__(self) -> int:
+        return self._loader.per_device_samples()
+
+    def next(self) -> Any:
+        """The next batch.
+
+        Raises:
+            StopIteration: there is none.
+        """
+        is_due = self._num_given % self._loader.batches_per_execution == 0
+        if is_due:
+            _top.sync()
+        batch = self._loader.next_item(self._device)
+        if batch is None:
+            if not is_due:
+                _top.sync()
+            raise StopIteration
+        self._num_given += 1
+        return batch
+
+    def close(self) -> None:
+        """End the loader's threads."""
+        self._loader.close()
+
+
+class ParallelLoader:
+    """Uploads the batches of a loader in the background, in turn to each of `devices`.
+
+    With several devices the batches that do not go round are dropped.
+
+    Args:
+        cpu_loader: what gives the batches, such as a `torch.utils.data.DataLoader`. Tensors are
+            found inside of containers.
+        devices: where they go.
+        batchdim: the dimension of a batch's size, for `fixed_batch_size`.
+        batches_per_execution: after how many batches there is a barrier.
+        loader_prefetch_size: how many batches the loader may be ahead of the upload.
+        device_prefetch_size: how many may wait on a device.
+        host_to_device_transfer_threads: how many threads upload, per device.
+        input_sharding: how batches are split when one device stands for several: not here.
+        fixed_batch_size: end at the first batch of another size. In calls written for older
+            versions this, a bool, stands in the place of `batches_per_execution`.
+        loader: an older name of `cpu_loader`.
+    """
+
+    def __init__(
+        self,
+        cpu_loader: Iterable[Any] | None = None,
+        devices: Sequence[DeviceLike] | None = None,
+        batchdim: int = 0,
+        batches_per_execution: int = 1,
+        loader_prefetch_size: int = 16,
+        device_prefetch_size: int = 8,
+        host_to_device_transfer_threads: int = 1,
+        input_sharding: Any = None,
+        fixed_batch_size: bool = False,
+        loader: Iterable[Any] | None = None,
+    ) -> None:
+        del input_sharding
+        source = loader if cpu_loader is None else cpu_loader
+        if source is None or not devices:
+            raise ValueError("ParallelLoader: expected a loader and at least one device")
+        if isinstance(batches_per_execution, bool):
+            fixed_batch_size = batches_per_execution
+            batches_per_execution = 1
+        if batches_per_execution < 1:
+            raise ValueError(
+                f"ParallelLoader: batches_per_execution must be positive, got "
+                f"{batches_per_execution}"
+            )
+        self.batches_per_execution = batches_per_execution
+        self._cpu_loader = source
+        self._devices = [torch.device("xla", _devices.index_of(device)) for device in devices]
+        self._batchdim = batchdim
+        self._fixed_batch_size = fixed_batch_size
+        self._queues = {
+            device: _DeviceQueues(loader_prefetch_size, device_prefetch_size)
+            for device in self._devices
+        }
+        self._start(max(1, host_to_device_transfer_threads))
+
+    def per_device_loader(self, device: DeviceLike) -> PerDeviceLoader:
+        """The batches of one of the devices."""
+        return PerDeviceLoader(self, torch.device("xla", _devices.index_of(device)))
+
+    def per_device_samples(self) -> int:
+        """How many batches each device gets, if the loader knows how many it has."""
+        return len(self._cpu_loader) // len(self._devices)  # type: ignore[arg-type]
+
+    def next_item(self, device: DeviceLike) -> Any:
+        """The next batch of a device, or None at the end. No barrier.
+
+        Raises:
+            Exception: what the user's loader raised.
+        """
+        chosen = torch.device("xla", _devices.index_of(device))
+        item = self._queues[chosen].uploaded.get()
+        if isinstance(item, _Failure):
+            self.close()
+            raise item.error
+        return item
+
+    def close(self) -> None:
+        """End the threads; batches that nobody took are dropped."""
+        for queues in self._queues.values():
+            queues.close()
+
+    def __enter__(self) -> ParallelLoader:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def _start(self, num_uploaders: int) -> None:
+        # The threads know the queues alone: a loader that nobody holds any more ends them.
+        queues = [self._queues[device] for device in self._devices]
+        limit = (self._batchdim,) if self._fixed_batch_size else None
+        load = threading.Thread(
+            target=_load, args=(self._cpu_loader, queues, limit), name="xla-load", daemon=True
+        )
+        load.start()
+        for device in self._devices:
+            # Several uploads at a time would come in any order, so a lock gives each its turn.
+            turns = _Turns()
+            remaining = _Remaining(num_uploaders)
+            for _ in range(num_uploaders):
+                threading.Thread(
+                    target=_upload,
+                    args=(self._queues[device], device, turns, remaining),
+                    name="xla-upload",
+                    daemon=True,
+                ).start()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_queues"):
+            self.close()
+
+
+class _Turns:
+    """Numbers batches as they are taken, and lets them on in that order."""
+
+    def __init__(self) -> None:
+        self._taken = 0
+        self._passed = 0
+        self._take_lock = threading.Lock()
+        self._changed = threading.Condition()
+
+    def take(self, queue: Queue[Any]) -> tuple[int, Any]:
+        with self._take_lock:
+            item = queue.get()
+            number = self._taken
+            self._taken += 1
+            return number, item
+
+    def pass_on(self, number: int, queue: Queue[Any], item: Any) -> bool:
+        with self._changed:
+            self._changed.wait_for(lambda: self._passed == number)
+        is_open = queue.put(item)
+        with self._changed:
+            self._passed += 1
+            self._changed.notify_all()
+        return is_open
+
+
+class _Remaining:
+    """Counts threads down; the last one out closes the door."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._lock = threading.Lock()
+
+    def is_last(self) -> bool:
+        with self._lock:
+            self._count -= 1
+            return self._count == 0
+
+
+def _rounds(loader: Iterable[Any], count: int, limit: tuple[int] | None) -> Iterator[list[Any]]:
+    """Batches, `count` at a time; what does not go round is dropped."""
+    gathered: list[Any] = []
+    size: int | None = None
+    for batch in loader:
+        if limit is not None:
+            found = _batch_size(batch, *limit)
+            if size is not None and found != size:
+                return
+            size = found
+        gathered.append(batch)
+        if len(gathered) == count:
+            yield gathered
+            gathered = []
+
+
+def _load(loader: Iterable[Any], queues: list[_DeviceQueues], limit: tuple[int] | None) -> None:
+    """Runs the user's loader."""
+    try:
+        for batches in _rounds(loader, len(queues), limit):
+            if not all(q.loaded.put(b) for q, b in zip(queues, batches, strict=True)):
+                return
+    except BaseException as error:
+        for queue in queues:
+            queue.loaded.put(_Failure(error))
+    finally:
+        for queue in queues:
+            queue.loaded.close_write()
+
+
+def _upload(
+    queues: _DeviceQueues, device: torch.device, turns: _Turns, remaining: _Remaining
+) -> None:
+    """Uploads the batches of one device."""
+    while True:
+        number, batch = turns.take(queues.loaded)
+        if batch is None:
+            break
+        try:
+            if not isinstance(batch, _Failure):
+                batch = xm.send_cpu_data_to_device([batch], device)[0]
+        except BaseException as error:
+            batch = _Failure(error)
+        if not turns.pass_on(number, queues.uploaded, batch):
+            break
+    if remaining.is_last():
+        queues.uploaded.close_write()
+
+
+class MpDeviceLoader:
+    """A loader whose batches are on the device, uploaded in the background; each take of a batch is
+    a barrier, and so is the end.
+
+    Args:
+        loader: what gives the batches, such as a `torch.utils.data.DataLoader`.
+        device: where they go.
+        kwargs: as for `ParallelLoader`.
+    """
+
+    def __init__(self, loader: Iterable[Any], device: DeviceLike, **kwargs: Any) -> None:
+        self._loader = loader
+        self._device = device
+        self._parallel_loader_kwargs = kwargs
+
+    def __iter__(self) -> Iterator[Any]:
+        parallel_loader = ParallelLoader(
+            self._loader, [self._device], **self._parallel_loader_kwargs
+        )
+        # A loop that is left early drops this generator, and so ends the threads.
+        try:
+            yield from parallel_loader.per_device_loader(self._device)
+        finally:
+            parallel_loader.close()
+
+    def __len__(self) -> int:
+        return len(self._loader)  # type: ignore[arg-type]

@@ -1,0 +1,38 @@
+"""One program over a mesh of devices. Here the mesh has one device: every sharding is the whole
+tensor, and annotations are checked and kept."""
+
+from torch_xla.distributed.spmd.mesh import (
+    HybridMesh,
+    Mesh,
+    get_1d_mesh,
+    get_global_mesh,
+    set_global_mesh,
+)
+from torch_xla.distributed.spmd.sharding import (
+    ShardingSpec,
+    ShardingType,
+    XLAShard,
+    clear_sharding,
+    local_shards,
+    mark_sharding,
+    mark_sharding_with_gradients,
+    sharding_of,
+    wrap_if_sharded,
+)
+
+__all__ = [
+    "HybridMesh",
+    "Mesh",
+    "ShardingSpec",
+    "ShardingType",
+    "XLAShard",
+    "clear_sharding",
+    "get_1d_mesh",
+    "get_global_mesh",
+    "local_shards",
+    "mark_sharding",
+    "mark_sharding_with_gradients",
+    "set_global_mesh",
+    "sharding_of",
+    "wrap_if_sharded",
+]

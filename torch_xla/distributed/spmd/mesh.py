@@ -1,0 +1,130 @@
+"""Devices in a grid with named axes."""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from torch_xla import runtime
+
+
+class Mesh:
+    """Devices in a grid.
+
+    Args:
+        device_ids: the numbers of all devices, in row-major order of the grid.
+        mesh_shape: the sizes of the grid.
+        axis_names: a name for each of its dimensions.
+
+    Raises:
+        ValueError: the numbers do not fill the grid, or a name is there twice.
+    """
+
+    def __init__(
+        self,
+        device_ids: Any,
+        mesh_shape: Sequence[int],
+        axis_names: Sequence[str] | None = None,
+    ) -> None:
+        self.device_ids = np.asarray(device_ids)
+        self.mesh_shape = tuple(mesh_shape)
+        self.axis_names = tuple(axis_names) if axis_names is not None else None
+        count = runtime.global_runtime_device_count()
+        numbers = sorted(self.device_ids.ravel().tolist())
+        if math.prod(self.mesh_shape) != len(numbers):
+            raise ValueError(f"Mesh: {len(numbers)} devices do not fill a grid of {mesh_shape}")
+        if numbers != list(range(count)):
+            raise ValueError(
+                f"Mesh: expected each of the {count} devices once, got the numbers {numbers}"
+            )
+        if self.axis_names is not None and (
+            len(self.axis_names) != len(self.mesh_shape)
+            or len(set(self.axis_names)) != len(self.axis_names)
+        ):
+            raise ValueError(
+                f"Mesh: expected a name of its own for each of {len(self.mesh_shape)} dimensions, "
+                f"got {axis_names}"
+            )
+
+    def size(self) -> int:
+        """How many devices the mesh has."""
+        return math.prod(self.mesh_shape)
+
+    def shape(self) -> OrderedDict[Any, int]:
+        """The sizes by name, or by number without names."""
+        names = self.axis_names or range(len(self.mesh_shape))
+        return OrderedDict(zip(names, self.mesh_shape, strict=True))
+
+    def get_logical_mesh(self) -> Any:
+        """The numbers of the devices as an array of the mesh's shape."""
+        return self.device_ids.reshape(self.mesh_shape)
+
+    def get_axis_name_idx(self, name: str) -> int | None:
+        """The dimension of that name, or None."""
+        names = self.axis_names or ()
+        return names.index(name) if name in names else None
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Mesh)
+            and self.mesh_shape == other.mesh_shape
+            and self.axis_names == other.axis_names
+            and np.array_equal(self.device_ids, other.device_ids)
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.mesh_shape, self.axis_names))
+
+    def __repr__(self) -> str:
+        return f"Mesh({self.shape()})"
+
+
+class HybridMesh(Mesh):
+    """A mesh within and between slices of a machine.
+
+    Args:
+        ici_mesh_shape: the sizes within a slice.
+        dcn_mesh_shape: the sizes between slices, one per dimension; ones by default.
+        axis_names: a name for each dimension.
+    """
+
+    def __init__(
+        self,
+        *,
+        ici_mesh_shape: Sequence[int],
+        dcn_mesh_shape: Sequence[int] | None = None,
+        axis_names: Sequence[str] | None = None,
+    ) -> None:
+        between = tuple(dcn_mesh_shape or (1,) * len(ici_mesh_shape))
+        if len(between) != len(ici_mesh_shape):
+            raise ValueError(
+                f"HybridMesh: both shapes must have one rank, got {ici_mesh_shape} and {between}"
+            )
+        shape = tuple(a * b for a, b in zip(ici_mesh_shape, between, strict=True))
+        super().__init__(np.arange(math.prod(shape)), shape, axis_names)
+        self.ici_mesh_shape = tuple(ici_mesh_shape)
+        self.dcn_mesh_shape = between
+
+
+_global_mesh: Mesh | None = None
+
+
+def set_global_mesh(mesh: Mesh) -> None:
+    """Choose the mesh that `get_global_mesh` gives."""
+    global _global_mesh
+    _global_mesh = mesh
+
+
+def get_global_mesh() -> Mesh | None:
+    """What `set_global_mesh` chose, or None."""
+    return _global_mesh
+
+
+def get_1d_mesh(axis_name: str | None = None) -> Mesh:
+    """All devices in a row."""
+    count = runtime.global_runtime_device_count()
+    return Mesh(np.arange(count), (count,), (axis_name,) if axis_name is not None else None)

@@ -1,0 +1,1 @@
+"""What is newer than the rest: `eager_mode` and others."""
