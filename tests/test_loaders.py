@@ -121,7 +121,10 @@ def test_early_exit_ends_the_threads(device):
 def test_dataset_loaders_and_their_types(device):
     data = [Pair(torch.full((3,), float(i)), i) for i in range(10)]
     loader = torch.utils.data.DataLoader(data, batch_size=4)
-    got = list(pl.MpDeviceLoader(loader, device))
+    on_device = pl.MpDeviceLoader(loader, device)
+    assert on_device.dataset is data and on_device.batch_size == 4
+    assert not hasattr(on_device, "nothing")
+    got = list(on_device)
     assert [type(batch) for batch in got] == [Pair] * 3
     assert [len(batch.data) for batch in got] == [4, 4, 2]
     assert got[2].target.tolist() == [8, 9] and got[2].target.device == device

@@ -288,7 +288,7 @@ def _upload(
 
 class MpDeviceLoader:
     """A loader whose batches are on the device, uploaded in the background; each take of a batch is
-    a barrier, and so is the end.
+    a barrier, and so is the end. It has the attributes of the loader inside.
 
     Args:
         loader: what gives the batches, such as a `torch.utils.data.DataLoader`.
@@ -313,3 +313,9 @@ class MpDeviceLoader:
 
     def __len__(self) -> int:
         return len(self._loader)  # type: ignore[arg-type]
+
+    def __getattr__(self, name: str) -> Any:
+        # Programs ask a loader for its `dataset`, `batch_size` or `sampler`.
+        if name == "_loader":
+            raise AttributeError(name)
+        return getattr(self._loader, name)
