@@ -1,0 +1,152 @@
+"""Plugins of other packages: registered by a program, found by entry points, named by paths."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+
+import pytest
+from processes import run_in_process
+
+import torch_xla.runtime as xr
+from torch_xla.experimental import plugins
+
+_PACKAGE = importlib.util.find_spec("xla_plugins.xla_cpu_pjrt")
+LIBRARY = os.path.join(_PACKAGE.submodule_search_locations[0], "xla_cpu_pjrt.so")
+
+PLUGIN = f"""
+from torch_xla.experimental import plugins
+import os
+
+class Mine(plugins.DevicePlugin):
+    def library_path(self):
+        return {LIBRARY!r}
+    def client_create_options(self):
+        return {{"cpu_device_count": int(os.environ["MINE_COUNT"])}}
+    def configure_single_process(self):
+        os.environ["MINE_COUNT"] = "3"
+"""
+
+USE = """
+import torch, torch_xla
+import torch_xla.runtime as xr
+print(xr.device_type(), torch_xla.device_count(), torch.ones(2, device="xla").sum().item())
+"""
+
+
+def test_registered_plugin_serves_its_device():
+    program = (
+        PLUGIN + "plugins.register_plugin('MINE', Mine())\n" + USE + "print(plugins.default())"
+    )
+    first, second = run_in_process(program, PJRT_DEVICE="mine").splitlines()
+    assert first == "MINE 3 2.0"
+    assert "Mine object" in second
+
+
+def test_device_in_use_is_not_registered_again():
+    program = (
+        PLUGIN
+        + "plugins.register_plugin('MINE', Mine())\n"
+        + USE
+        + """
+try:
+    plugins.register_plugin("MINE", Mine())
+except RuntimeError as error:
+    print(error)
+"""
+    )
+    assert "in use already" in run_in_process(program, PJRT_DEVICE="MINE")
+
+
+@pytest.fixture
+def installed(tmp_path, monkeypatch):
+    """As if a package with an entry point were installed."""
+    (tmp_path / "mine_plugin.py").write_text(PLUGIN)
+    info = tmp_path / "mine_plugin-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: mine-plugin\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[torch_xla.plugins]\nmine = mine_plugin:Mine\n")
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
+
+
+def test_plugin_with_an_entry_point_is_found(installed):
+    assert run_in_process(USE, PJRT_DEVICE="MINE") == "MINE 3 2.0"
+    program = (
+        "from torch_xla.experimental import plugins\nplugins.register_installed_plugins()\n"
+        + USE
+        + "print(type(plugins.default()).__name__)"
+    )
+    assert run_in_process(program, PJRT_DEVICE="MINE").endswith("Mine")
+
+
+@pytest.mark.parametrize("variable", ["PJRT_DYNAMIC_PLUGINS", "XLA_REGISTER_INSTALLED_PLUGINS"])
+def test_entry_points_can_be_left_out(installed, variable):
+    program = """
+import torch_xla
+try:
+    torch_xla.device()
+except RuntimeError as error:
+    print(error)
+"""
+    out = run_in_process(program, PJRT_DEVICE="MINE", **{variable: "0"})
+    assert "no PJRT plugin for PJRT_DEVICE=MINE" in out
+
+
+def test_registered_plugins_can_be_left_out():
+    program = (
+        PLUGIN
+        + """
+import torch_xla
+plugins.register_plugin("MINE", Mine())
+plugins.use_dynamic_plugins(False)
+print(plugins.using_dynamic_plugins())
+try:
+    torch_xla.device()
+except RuntimeError as error:
+    print(error)
+"""
+    )
+    out = run_in_process(program, PJRT_DEVICE="MINE")
+    assert out.startswith("False\nno PJRT plugin for PJRT_DEVICE=MINE")
+
+
+def test_library_path_of_a_kind_of_device():
+    out = run_in_process(USE, PJRT_DEVICE="TPU", TPU_LIBRARY_PATH=LIBRARY)
+    assert out.startswith("TPU ") and out.endswith(" 2.0")
+    program = """
+import torch_xla
+try:
+    torch_xla.device()
+except RuntimeError as error:
+    print(error)
+"""
+    out = run_in_process(program, PJRT_DEVICE="NEURON", NEURON_LIBRARY_PATH="/nowhere.so")
+    assert out == "NEURON_LIBRARY_PATH=/nowhere.so: there is no such file"
+
+
+def test_no_device_is_chosen_when_told_so():
+    program = """
+import os
+os.environ.pop("PJRT_DEVICE", None)
+import torch_xla
+try:
+    torch_xla.device()
+except RuntimeError as error:
+    print(error)
+"""
+    out = run_in_process(program, PJRT_SELECT_DEFAULT_DEVICE="0", PJRT_LIBRARY_PATH="")
+    assert "PJRT_SELECT_DEFAULT_DEVICE=0" in out
+
+
+def test_a_plugin_must_say_its_library():
+    with pytest.raises(NotImplementedError, match="does not say its library_path"):
+        plugins.DevicePlugin().library_path()
+    assert plugins.DevicePlugin().configure_multiprocess(1, 4) == 4
+    assert plugins.DevicePlugin().physical_chip_count() == 1
+    assert not plugins.DevicePlugin().requires_xla_coordinator()
+
+
+def test_default_plugin_of_a_device_that_nobody_registered():
+    with pytest.raises(RuntimeError, match="served by no plugin"):
+        plugins.default()
+    assert isinstance(xr.device_type(), str)

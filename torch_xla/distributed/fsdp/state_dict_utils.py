@@ -1,0 +1,69 @@
+"""Putting the parts that replicas saved together again."""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+
+def consolidate_sharded_state_dicts(
+    state_dicts: Sequence[dict[str, Any]], shard_metadata: dict[str, Any]
+) -> dict[str, Any]:
+    """The model's state out of that of each replica, in the order of their ordinals.
+
+    Args:
+        state_dicts: what the replicas' `state_dict()` gave.
+        shard_metadata: what `get_shard_metadata()` gave.
+
+    Raises:
+        ValueError: there are not as many as replicas.
+    """
+    world_size = shard_metadata["world_size"]
+    if len(state_dicts) != world_size:
+        raise ValueError(
+            f"consolidate_sharded_state_dicts: expected the state of {world_size} replicas, got "
+            f"{len(state_dicts)}"
+        )
+    if len(state_dicts) > 1:
+        raise NotImplementedError(
+            "consolidate_sharded_state_dicts: parameters spread over several replicas are not "
+            "supported yet"
+        )
+    return dict(state_dicts[0])
+
+
+def consolidate_sharded_model_checkpoints(
+    ckpt_prefix: str, ckpt_suffix: str = "*.pth", save_path: str = "", save_model: bool = True
+) -> tuple[dict[str, Any], str | None]:
+    """The model's state out of the files that the replicas wrote.
+
+    Each file holds a dict with the `model`'s state and its `shard_metadata`.
+
+    Args:
+        ckpt_prefix: the beginning of the files' paths.
+        ckpt_suffix: the rest, with a pattern.
+        save_path: where to write the state; next to the files by default.
+        save_model: whether to write it.
+
+    Returns:
+        The state, and the path it was written to.
+
+    Raises:
+        FileNotFoundError: there are no such files.
+    """
+    paths = sorted(glob.glob(ckpt_prefix + ckpt_suffix))
+    if not paths:
+        raise FileNotFoundError(f"there is no file {ckpt_prefix}{ckpt_suffix}")
+    parts = [torch.load(path, map_location="cpu", weights_only=True) for path in paths]
+    parts.sort(key=lambda part: part["shard_metadata"]["rank"])
+    state = consolidate_sharded_state_dicts(
+        [part["model"] for part in parts], parts[0]["shard_metadata"]
+    )
+    if not save_model:
+        return state, None
+    target = save_path or f"{ckpt_prefix}_consolidated.pth"
+    torch.save({"model": state}, target)
+    return state, target
