@@ -1,9 +1,8 @@
-"""How much memory a device has and uses, as far as its plugin says."""
+"""How much memory a device has and uses: what its plugin says, else our own count of arrays."""
 
 from __future__ import annotations
 
 import os
-import resource
 
 from torch_xla import _XLAC, _devices
 from torch_xla._devices import DeviceLike
@@ -12,11 +11,8 @@ from torch_xla._devices import DeviceLike
 def info(device: DeviceLike = None) -> dict[str, int]:
     """Bytes as `bytes_used`, `bytes_limit` and `peak_bytes_used`.
 
-    A CPU device shares the memory of the host: its plugin keeps no count, so the figures are those
-    of this process.
-
-    Raises:
-        RuntimeError: the plugin keeps no statistics.
+    Where the plugin keeps no statistics, used is what the tensors on the device take, without what
+    programs take while they run. The limit of a CPU device is the host's memory; 0: not known.
     """
     index = _devices.index_of(device)
     stats = _XLAC._memory_stats(index)
@@ -26,13 +22,10 @@ def info(device: DeviceLike = None) -> dict[str, int]:
             "bytes_limit": stats.get("bytes_limit", 0),
             "peak_bytes_used": stats.get("peak_bytes_in_use", stats["bytes_in_use"]),
         }
-    if _XLAC._device_type() != "CPU":
-        raise RuntimeError(f"the plugin of xla:{index} keeps no statistics of its memory")
-    page = os.sysconf("SC_PAGE_SIZE")
-    with open("/proc/self/statm") as statm:
-        resident_pages = int(statm.read().split()[1])
+    used, peak = _XLAC._live_bytes(index)
+    is_host = _XLAC._device_type() == "CPU"
     return {
-        "bytes_used": resident_pages * page,
-        "bytes_limit": os.sysconf("SC_PHYS_PAGES") * page,
-        "peak_bytes_used": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "bytes_used": used,
+        "bytes_limit": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if is_host else 0,
+        "peak_bytes_used": peak,
     }

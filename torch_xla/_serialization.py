@@ -136,7 +136,7 @@ def _storages_have_no_address() -> None:
             raise NotImplementedError("an xla tensor has no storage, hence no address")
         return original(self)
 
-    torch.UntypedStorage.data_ptr = data_ptr  # type: ignore[method-assign]
+    torch.UntypedStorage.data_ptr = data_ptr  # type: ignore[method-assign,assignment]
 
 
 # Kept: a registration ends with its library.

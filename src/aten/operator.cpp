@@ -192,7 +192,11 @@ std::optional<std::size_t> find_device_argument(const c10::FunctionSchema& schem
 
 graph::Schema to_schema(const c10::FunctionSchema& schema) {
   graph::Schema out;
-  out.name = schema.name().substr(schema.name().find("::") + 2);
+  const std::size_t colons = schema.name().find("::");
+  out.name = schema.name().substr(colons + 2);
+  if (schema.name().rfind("aten::", 0) != 0) {
+    out.name = schema.name().substr(0, colons) + ":" + out.name;
+  }
   if (!schema.overload_name().empty()) out.name += "." + schema.overload_name();
   for (const c10::Argument& argument : schema.arguments())
     out.args.push_back(to_argument(argument));

@@ -55,7 +55,7 @@ struct Operator {
   base::Counter* counter = nullptr;  // "xla::<name>"
 };
 
-// The schema as plain data. Names are without "aten::".
+// The schema as plain data. Names are without "aten::"; other namespaces stay: "xla:name".
 graph::Schema to_schema(const c10::FunctionSchema& schema);
 
 // The operator with its plan, or null if neither its own name nor its functional variant has a

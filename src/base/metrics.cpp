@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "base/settings.h"
+#include "base/trace_events.h"
 
 namespace torch_xla::base {
 namespace {
@@ -29,9 +30,30 @@ Registry& registry() {
   return *instance;
 }
 
+std::string name_of(const Metric& metric) {
+  const std::lock_guard lock(registry().mutex);
+  for (const auto& [name, candidate] : registry().metrics) {
+    if (candidate.get() == &metric) return name;
+  }
+  return "";
+}
+
 }  // namespace
 
-void Metric::record(double value) { record(value, now_ns()); }
+// Under the name of the metric, which is looked up only while tracing: metrics do not know theirs.
+void Metric::trace(double duration_ns) const {
+  // The launch queue records executions, on the lines of their devices.
+  const std::string name = name_of(*this);
+  if (name.empty() || name == "ExecuteTime") return;
+  const auto duration = static_cast<std::int64_t>(duration_ns);
+  add_trace_event({name, "", "", now_ns() - duration, duration});
+}
+
+void Metric::record(double value) {
+  if (kind_ == MetricKind::kTimeNs && tracing_is_on()) [[unlikely]]
+    trace(value);
+  record(value, now_ns());
+}
 
 void Metric::record(double value, std::int64_t timestamp_ns) {
   const std::lock_guard lock(mutex_);

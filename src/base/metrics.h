@@ -55,6 +55,8 @@ class Metric {
   void clear();
 
  private:
+  void trace(double duration_ns) const;
+
   const MetricKind kind_;
   const std::size_t capacity_;
   mutable std::mutex mutex_;

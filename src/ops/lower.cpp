@@ -2,11 +2,14 @@
 #include "ops/lower.h"
 
 #include <exception>
+#include <map>
+#include <set>
 
 #include "base/stored_dtype.h"
 #include "hlo/builder.h"
 #include "hlo/constraint_error.h"
 #include "hlo/ops.h"
+#include "ops/composite.h"
 #include "ops/promotion.h"
 #include "ops/registry.h"
 
@@ -84,7 +87,18 @@ class Module {
 
   Program run() {
     add_parameters();
-    for (const graph::Trace::Step& step : trace_.steps) add_step(step);
+    std::size_t num_results = 0;
+    for (const graph::Trace::Step& step : trace_.steps) {
+      first_result_.push_back(num_results);
+      num_results += step.node->entry()->outputs.size();
+    }
+    results_.resize(num_results);
+    if (options_.has_constant_numbers) composites_ = find_composites(trace_);
+    if (composites_.empty()) {
+      for (std::uint32_t i = 0; i < trace_.steps.size(); ++i) add_step(i);
+    } else {
+      add_contracted_steps();
+    }
     std::vector<Value> roots;
     roots.reserve(trace_.roots.size());
     for (const graph::Source& root : trace_.roots) roots.push_back(value_of(root));
@@ -101,6 +115,7 @@ class Module {
       builder_.set_parameter_attribute(donation.leaf, "tf.aliasing_output",
                                        base::str(donation.root, " : i32"));
     }
+    if (options_.has_constant_numbers) return;
     find_promoted();
     program_.num_floats = trace_.floats.size() + program_.promoted_floats.size();
     program_.num_ints = trace_.ints.size() + program_.promoted_ints.size();
@@ -130,12 +145,59 @@ class Module {
     }
   }
 
-  void add_step(const graph::Trace::Step& step) {
+  void add_contracted_steps() {
+    std::map<std::uint32_t, const Composite*> by_output;
+    for (const Composite& composite : composites_) {
+      for (const std::uint32_t output : composite.outputs) by_output[output] = &composite;
+    }
+    std::set<const Composite*> is_added;
+    for (const std::uint32_t i : contracted_order(trace_, composites_)) {
+      const auto found = by_output.find(i);
+      if (found == by_output.end()) {
+        add_step(i);
+      } else if (is_added.insert(found->second).second) {
+        add_composite(*found->second, base::str("composite", is_added.size()));
+      }
+    }
+  }
+
+  // One operation by the composite's name, and a function of the module that says what it means.
+  void add_composite(const Composite& composite, const std::string& function) {
+    std::vector<Value> operands;
+    for (const std::uint32_t input : composite.inputs) operands.push_back(result_of(input));
+    for (const std::uint32_t leaf : composite.leaves) operands.push_back(leaves_[leaf]);
+    std::vector<Shape> types;
+    for (const Value& operand : operands) types.push_back(operand.type());
+    // Inside, results and leaves are the function's own.
+    const std::vector<Value> outer_results = results_;
+    const std::vector<Value> outer_leaves = leaves_;
+    builder_.define_function(function, types, [&](std::span<const Value> parameters) {
+      std::size_t next = 0;
+      for (const std::uint32_t input : composite.inputs) result_of(input) = parameters[next++];
+      for (const std::uint32_t leaf : composite.leaves) leaves_[leaf] = parameters[next++];
+      for (const std::uint32_t step : composite.body) add_step(step);
+      std::vector<Value> yielded;
+      for (const std::uint32_t output : composite.outputs) {
+        yielded.push_back(value_of(trace_.sources[trace_.steps[output].first_source]));
+      }
+      return yielded;
+    });
+    results_ = outer_results;
+    leaves_ = outer_leaves;
+    const std::vector<Value> results =
+        hlo::composite(operands, composite.name, function, composite.attributes);
+    for (std::size_t i = 0; i < results.size(); ++i) result_of(composite.outputs[i]) = results[i];
+  }
+
+  Value& result_of(std::uint32_t step) { return results_[first_result_[step]]; }
+
+  void add_step(std::uint32_t index) {
+    const graph::Trace::Step& step = trace_.steps[index];
     const graph::Entry& entry = *step.node->entry();
     const graph::Op& op = *entry.op;
     if (options_.has_locations) set_location(*step.node);
     try {
-      add_results(entry, lower_call(step, entry));
+      add_results(index, entry, lower_call(step, entry));
     } catch (const base::Error& error) {
       const std::string what = error.what();
       if (what.find(op.name) != std::string::npos) throw;
@@ -201,6 +263,10 @@ class Module {
   std::vector<std::optional<Value>> slots_of(const graph::Entry& entry) {
     std::vector<std::optional<Value>> values;
     values.reserve(entry.slots.size());
+    if (options_.has_constant_numbers) {
+      values.resize(entry.slots.size());
+      return values;
+    }
     for (const graph::Slot& slot : entry.slots) {
       const bool is_float = slot.dtype == DType::kFloat64;
       if (slot.mode == graph::SlotMode::kData) {
@@ -225,15 +291,15 @@ class Module {
     return slot.dtype == DType::kUInt64 ? hlo::bitcast_convert(number, DType::kUInt64) : number;
   }
 
-  void add_results(const graph::Entry& entry, const std::vector<Value>& results) {
+  void add_results(std::uint32_t step, const graph::Entry& entry,
+                   const std::vector<Value>& results) {
     const graph::Op& op = *entry.op;
     base::internal_check(results.size() <= entry.outputs.size(), "aten::", op.name, ": ",
                          entry.outputs.size(), " results were recorded and ", results.size(),
                          " lowered");
-    first_result_.push_back(results_.size());
     for (std::size_t i = 0; i < entry.outputs.size(); ++i) {
-      results_.push_back(
-          as_recorded(i < results.size() ? results[i] : Value(), entry.outputs[i], op, i));
+      results_[first_result_[step] + i] =
+          as_recorded(i < results.size() ? results[i] : Value(), entry.outputs[i], op, i);
     }
   }
 
@@ -249,7 +315,8 @@ class Module {
   std::size_t next_promotable_ = 0;
   std::size_t next_promoted_float_ = 0;
   std::size_t next_promoted_int_ = 0;
-  std::vector<Value> results_;             // of all steps so far
+  std::vector<Composite> composites_;
+  std::vector<Value> results_;             // of all steps; empty for those that are to come
   std::vector<std::size_t> first_result_;  // of each step, in `results_`
 };
 

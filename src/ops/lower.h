@@ -36,6 +36,8 @@ struct LowerOptions {
   bool has_locations = false;
   // Of products of matrices and of convolutions.
   hlo::Precision precision = hlo::Precision::kDefault;
+  // The numbers that travel with nodes are constants; `promoted` must be empty then.
+  bool has_constant_numbers = false;
 };
 
 // A module whose function `main` takes, in order: one parameter per leaf of the trace; if there are

@@ -207,6 +207,7 @@ const Registry& registry() {
     register_embedding(*m);
     register_random(*m);
     register_optimizer(*m);
+    register_custom_call(*m);
     return m;
   }();
   return *instance;

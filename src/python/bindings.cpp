@@ -215,5 +215,6 @@ PYBIND11_MODULE(_XLAC, m) {
   bind_metrics(m);
   bind_settings(m);
   python::bind_inspection(m);
+  python::bind_programs(m);
   m.def("_install_frame_source", &python::install_frame_source);
 }

@@ -11,4 +11,7 @@ void install_frame_source();
 // What is recorded and what runs, for people to look at.
 void bind_inspection(pybind11::module_& m);
 
+// Programs that leave the process or come from elsewhere, their memory, traces of what runs.
+void bind_programs(pybind11::module_& m);
+
 }  // namespace torch_xla::python

@@ -3,7 +3,9 @@
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include "aten/device.h"
 #include "aten/inspect.h"
+#include "aten/tensor.h"
 #include "base/user_code.h"
 #include "graph/location.h"
 #include "python/bindings.h"
@@ -39,6 +41,54 @@ void bind_graphs(py::module_& m) {
   m.def("_get_xla_tensor_debug_info", &aten::describe, release);
 }
 
+// The names that programs and bug reports of torch_xla call.
+void bind_known_names(py::module_& m) {
+  const auto release = py::call_guard<py::gil_scoped_release>();
+  const auto bind_format = [&](const char* name, const char* format) {
+    m.def(
+        name, [format](const Tensors& tensors) { return aten::graph_of(tensors, format); },
+        py::arg("tensors"), release);
+  };
+  bind_format("_get_xla_tensors_text", "text");
+  bind_format("_get_xla_tensors_dot", "dot");
+  bind_format("_get_xla_tensors_hlo", "hlo");
+  bind_format("_get_xla_tensors_stablehlo", "stablehlo");
+  m.def("_get_graph_hash",
+        [](const Tensors& tensors) { return py::bytes(aten::graph_key_of(tensors)); });
+  // Equal for tensors that share memory.
+  m.def("_xla_get_tensor_id", [](const at::Tensor& tensor) {
+    const aten::TensorImpl& impl = aten::expect_xla(tensor, "get_tensor_id", "tensor");
+    return reinterpret_cast<std::uintptr_t>(impl.alias().get());
+  });
+  // One device has no shardings.
+  m.def("_get_xla_sharding_spec", [](const at::Tensor&) { return std::string(); });
+  using Names = std::vector<std::string>;
+  // Compiles what the next barrier of the tensors' device runs.
+  m.def(
+      "_xla_warm_up_cache",
+      [](const Tensors& tensors, const Names&) {
+        if (!tensors.empty()) runtime::estimate_memory(aten::device_of(tensors[0].device()));
+      },
+      py::arg("tensors"), py::arg("devices") = Names(), release);
+  m.def(
+      "_xla_sync_multi",
+      [](const Tensors& tensors, const Names&, bool wait, bool) {
+        aten::materialize(tensors);
+        if (wait && !tensors.empty()) runtime::wait(aten::device_of(tensors[0].device()));
+      },
+      py::arg("tensors"), py::arg("devices") = Names(), py::arg("wait") = true,
+      py::arg("sync_xla_data") = true, release);
+  m.def(
+      "_xla_step_marker",
+      [](const std::string& device, const Names&, bool wait, bool) {
+        runtime::Device& target =
+            device.empty() ? aten::current_device() : aten::device_of(c10::Device(device));
+        runtime::sync(target, wait);
+      },
+      py::arg("device") = "", py::arg("devices") = Names(), py::arg("wait") = true,
+      py::arg("reset_scope") = true, release);
+}
+
 void bind_user_code(py::module_& m) {
   m.def("_user_line", &base::user_line);
   m.def("_set_cause", &runtime::set_cause);
@@ -70,6 +120,7 @@ void bind_memory(py::module_& m) {
 
 void bind_inspection(py::module_& m) {
   bind_graphs(m);
+  bind_known_names(m);
   bind_user_code(m);
   bind_memory(m);
 }

@@ -16,7 +16,10 @@ namespace torch_xla::runtime {
 class Device {
  public:
   Device(int ordinal, std::string name, pjrt::Device& device)
-      : ordinal_(ordinal), name_(std::move(name)), pjrt_device_(&device) {}
+      : ordinal_(ordinal),
+        name_(std::move(name)),
+        pjrt_device_(&device),
+        launches_("xla:" + std::to_string(ordinal)) {}
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
 

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/metrics.h"
 #include "base/settings.h"
+#include "base/trace_events.h"
 #include "base/user_code.h"
 #include "ops/lower.h"
 #include "runtime/client.h"
@@ -170,7 +171,28 @@ std::shared_ptr<Launch> make_launch(Device& device, Plan& plan, std::string_view
 void run(Device& device, Plan plan, std::string_view where, RunKind kind) {
   const std::shared_ptr<Launch> launch = make_launch(device, plan, where, kind);
   launch_count.fetch_add(1, std::memory_order_relaxed);
-  device.launches().submit(std::move(plan.place), [launch] { return launch->start(); });
+  std::string name = base::tracing_is_on() ? launch->description.program : std::string();
+  device.launches().submit(
+      std::move(plan.place), [launch] { return launch->start(); }, std::move(name));
+}
+
+std::map<std::string, std::int64_t> memory_of(const CompiledProgram& program) {
+  const pjrt::CompiledMemoryStats stats = program.executable->compiled_memory_stats();
+  return {{"argument", stats.argument_size_in_bytes},
+          {"output", stats.output_size_in_bytes},
+          {"alias", stats.alias_size_in_bytes},
+          {"temp", stats.temp_size_in_bytes},
+          {"generated_code", stats.generated_code_size_in_bytes},
+          {"peak", stats.peak_memory_in_bytes}};
+}
+
+CompiledProgramPtr find_text(const std::string& text, const base::Hash128& key) {
+  return cache().find_or_compile(key_of(key, compile_options_key(platform()), {}), [&] {
+    Compiled compiled = load_or_compile(text);
+    if (compiled.was_compiled) compile_count.fetch_add(1, std::memory_order_relaxed);
+    return std::make_shared<const CompiledProgram>(
+        CompiledProgram{std::move(compiled.executable), {}, {}});
+  });
 }
 
 }  // namespace
@@ -227,6 +249,34 @@ std::vector<double> time_launches(Device& device, int count) {
   device.launches().wait_idle();
   output->wait_ready();
   return seconds;
+}
+
+std::map<std::string, std::int64_t> estimate_memory(Device& device) {
+  const Preview preview = preview_sync(device);
+  return memory_of(*find_program(preview.trace, preview.donations).program);
+}
+
+std::map<std::string, std::int64_t> estimate_memory(Device& device,
+                                                    std::span<const graph::Value> values) {
+  return memory_of(*find_program(trace_of(device, values), {}).program);
+}
+
+std::vector<ArrayPtr> run_program(Device& device, const std::string& text, const base::Hash128& key,
+                                  std::vector<graph::DataPtr> inputs) {
+  const auto launch = std::make_shared<Launch>();
+  launch->device = &device;
+  launch->program = find_text(text, key);
+  launch->inputs = std::move(inputs);
+  for (base::Shape& shape : launch->program->executable->output_shapes()) {
+    launch->outputs.push_back(Array::make_pending(device, std::move(shape)));
+  }
+  const std::string name = base::str("program ", base::to_string(key).substr(0, 8));
+  launch->description = {name, base::user_line(), launch->outputs.size(), 0};
+  std::vector<ArrayPtr> outputs = launch->outputs;
+  launch_count.fetch_add(1, std::memory_order_relaxed);
+  device.launches().submit(
+      device.launches().reserve(), [launch] { return launch->start(); }, name);
+  return outputs;
 }
 
 void wait(Device& device) { device.launches().wait_idle(); }

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -44,6 +45,19 @@ std::string pending_graph(Device& device, std::span<const graph::Value> values,
 std::string pending_graph(Device& device, std::string_view format);
 // Equal for values whose programs are equal.
 std::string pending_graph_key(Device& device, std::span<const graph::Value> values);
+
+// The compiler's estimate of what the program of the next barrier takes, in bytes: `argument`,
+// `output`, `alias` (of the arguments, reused for outputs), `temp`, `generated_code`, `peak` (0 if
+// the plugin does not say). Compiles the program, which the barrier then finds; runs nothing.
+std::map<std::string, std::int64_t> estimate_memory(Device& device);
+// The same for a read of `values`, whose program it does not keep for the read.
+std::map<std::string, std::int64_t> estimate_memory(Device& device,
+                                                    std::span<const graph::Value> values);
+
+// Runs a StableHLO module on `inputs`; the results may be pending. `key` must differ between
+// modules: each is compiled once.
+std::vector<ArrayPtr> run_program(Device& device, const std::string& text, const base::Hash128& key,
+                                  std::vector<graph::DataPtr> inputs);
 
 // For benchmarks: computes all live tensors with `count` launches of their program, one after the
 // other, and returns the seconds of all but the last. Each launch takes the results of the one

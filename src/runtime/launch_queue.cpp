@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/metrics.h"
 #include "base/settings.h"
+#include "base/trace_events.h"
 #include "runtime/observe.h"
 
 namespace torch_xla::runtime {
@@ -16,6 +17,7 @@ struct LaunchQueue::Place::Slot {
   // Under the queue's mutex: no longer awaited; without `start` the place was given up.
   bool is_settled = false;
   Start start;
+  std::string name;
   std::uint64_t number = 0;  // how many places were reserved before
 };
 
@@ -40,11 +42,13 @@ struct LaunchQueue::State : std::enable_shared_from_this<State> {
   bool is_closing = false;
   std::thread thread;
   Time last_finish;
+  std::string line;
 
   void run();
   // Calls `finish` when the work of the slot's launch is done.
-  void watch(const pjrt::Event& event, std::uint64_t number, Time start);
-  void finish(std::uint64_t number, std::optional<Time> start);
+  void watch(const pjrt::Event& event, const std::shared_ptr<Place::Slot>& slot, Time start);
+  void trace(const std::string& name, double seconds) const;
+  void finish(const Place::Slot& slot, std::optional<Time> start);
 };
 
 void LaunchQueue::State::run() {
@@ -60,18 +64,26 @@ void LaunchQueue::State::run() {
     if (slot->start) event = slot->start();
     slot->start = nullptr;
     if (event.has_value()) {
-      watch(*event, slot->number, start);
+      watch(*event, slot, start);
     } else {
-      finish(slot->number, std::nullopt);
+      finish(*slot, std::nullopt);
     }
     lock.lock();
   }
 }
 
-void LaunchQueue::State::watch(const pjrt::Event& event, std::uint64_t number, Time start) {
+void LaunchQueue::State::trace(const std::string& name, double seconds) const {
+  const auto end = std::chrono::system_clock::now().time_since_epoch();
+  const auto end_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(end).count();
+  const auto duration = static_cast<std::int64_t>(seconds * 1e9);
+  base::add_trace_event({name.empty() ? "execute" : name, line, "", end_ns - duration, duration});
+}
+
+void LaunchQueue::State::watch(const pjrt::Event& event, const std::shared_ptr<Place::Slot>& slot,
+                               Time start) {
   try {
     event.on_ready(
-        [state = shared_from_this(), number, start](const auto&) { state->finish(number, start); });
+        [state = shared_from_this(), slot, start](const auto&) { state->finish(*slot, start); });
   } catch (const base::Error&) {
     // A plugin without callbacks, or a broken event: nothing can be overlapped then.
     try {
@@ -79,11 +91,11 @@ void LaunchQueue::State::watch(const pjrt::Event& event, std::uint64_t number, T
     } catch (const base::Error&) {
       // The outputs report it.
     }
-    finish(number, start);
+    finish(*slot, start);
   }
 }
 
-void LaunchQueue::State::finish(std::uint64_t number, std::optional<Time> start) {
+void LaunchQueue::State::finish(const Place::Slot& slot, std::optional<Time> start) {
   static base::Metric& time = base::metric("ExecuteTime");
   double seconds = 0;
   {
@@ -96,13 +108,15 @@ void LaunchQueue::State::finish(std::uint64_t number, std::optional<Time> start)
       time.record(static_cast<double>(elapsed.count()));
       seconds = std::chrono::duration<double>(elapsed).count();
     }
-    is_finished[number - first_unfinished] = true;
+    is_finished[slot.number - first_unfinished] = true;
     while (!is_finished.empty() && is_finished.front()) {
       is_finished.pop_front();
       ++first_unfinished;
     }
   }
   finished.notify_all();
+  if (base::tracing_is_on()) [[unlikely]]
+    trace(slot.name, seconds);
   observe_execution_time(seconds);
 }
 
@@ -123,7 +137,9 @@ void LaunchQueue::Place::release() noexcept {
   slot_ = nullptr;
 }
 
-LaunchQueue::LaunchQueue() : state_(std::make_shared<State>()) {}
+LaunchQueue::LaunchQueue(std::string line) : state_(std::make_shared<State>()) {
+  state_->line = std::move(line);
+}
 
 void LaunchQueue::close() {
   wait_idle();
@@ -152,7 +168,7 @@ LaunchQueue::Place LaunchQueue::reserve() {
   return place;
 }
 
-void LaunchQueue::submit(Place place, Start start) {
+void LaunchQueue::submit(Place place, Start start, std::string name) {
   const auto limit = static_cast<std::uint64_t>(
       std::max<std::int64_t>(base::settings().max_inflight_launches(), 1));
   {
@@ -161,6 +177,7 @@ void LaunchQueue::submit(Place place, Start start) {
                           [&] { return place.slot_->number < state_->first_unfinished + limit; });
   }
   place.slot_->start = std::move(start);
+  place.slot_->name = std::move(name);
   place.release();
 }
 

@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <thread>
 
 #include "pjrt/event.h"
@@ -38,7 +39,8 @@ class LaunchQueue {
     std::shared_ptr<Slot> slot_;
   };
 
-  LaunchQueue();
+  // `line` is what a trace calls the queue's device.
+  explicit LaunchQueue(std::string line = {});
   ~LaunchQueue() { close(); }
   LaunchQueue(const LaunchQueue&) = delete;
   LaunchQueue& operator=(const LaunchQueue&) = delete;
@@ -48,7 +50,8 @@ class LaunchQueue {
   Place reserve();
   // Fills in the place; `start` is called on the queue's thread when its turn has come. Blocks
   // while as many launches before it as XLA_MAX_INFLIGHT_LAUNCHES are unfinished: hold no lock.
-  void submit(Place place, Start start);
+  // `name` is what a trace calls the launch.
+  void submit(Place place, Start start, std::string name = {});
   // Blocks until everything reserved so far has been executed, well or not.
   void wait_idle();
   // Waits for what was reserved and ends the thread. Nothing can be reserved after.

@@ -3,6 +3,8 @@
 #include "runtime/plan.h"
 
 #include <mutex>
+#include <set>
+#include <utility>
 
 #include "base/error.h"
 #include "base/metrics.h"
@@ -210,16 +212,32 @@ graph::Trace trace_of(Device& device, std::span<const graph::Value> values) {
   return trace;
 }
 
-graph::Trace trace_of_live(Device& device) {
-  std::vector<graph::Value> roots;
+graph::Trace trace_of_live(Device& device) { return preview_sync(device).trace; }
+
+Preview preview_sync(Device& device) {
+  Preview preview;
+  std::vector<graph::Value> values;
+  std::vector<graph::DataPtr> settled;
   const RecordingLock lock(device);
   device.live().for_each([&](const graph::Alias& alias) {
     const graph::Value& value = alias.value();
-    if (value && value.node->data(value.output) == nullptr) roots.push_back(value);
+    if (!value || value.node->data(value.output) != nullptr) return;
+    values.push_back(value);
+    settled.push_back(alias.settled());
   });
-  graph::Trace trace = graph::walk(roots);
-  check_complete(trace);
-  return trace;
+  preview.trace = graph::walk(values);
+  check_complete(preview.trace);
+  DonationFinder donations(preview.trace);
+  std::vector<graph::Source> roots;
+  std::set<std::pair<const graph::Node*, std::uint32_t>> seen;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const graph::Value& value = values[i];
+    if (!seen.emplace(value.node.get(), value.output).second) continue;
+    donations.add(roots.size(), value.node->shape(value.output), settled[i], preview.donations);
+    roots.push_back(preview.trace.roots[i]);
+  }
+  preview.trace.roots = std::move(roots);
+  return preview;
 }
 
 }  // namespace torch_xla::runtime

@@ -40,4 +40,11 @@ Plan plan_compute(Device& device, const ReadValues& read, std::vector<ArrayPtr>&
 graph::Trace trace_of(Device& device, std::span<const graph::Value> values);
 graph::Trace trace_of_live(Device& device);
 
+// What `plan_sync` would plan now; changes nothing.
+struct Preview {
+  graph::Trace trace;
+  std::vector<ops::Donation> donations;
+};
+Preview preview_sync(Device& device);
+
 }  // namespace torch_xla::runtime

@@ -15,7 +15,7 @@ from typing import IO, Any
 
 import torch
 
-from torch_xla import _XLAC, _devices, _files, _memory, _nested, _step_closures, runtime
+from torch_xla import _XLAC, _devices, _files, _memory, _mlir, _nested, _step_closures, runtime
 from torch_xla import torch_xla as _top
 from torch_xla._collectives import (
     REDUCE_AND as REDUCE_AND,
@@ -315,6 +315,20 @@ def fork_rng(device: DeviceLike = None, enabled: bool = True) -> Iterator[None]:
         yield
     finally:
         set_rng_state(state, device)
+
+
+def get_stablehlo(tensors: Sequence[torch.Tensor] | None = None) -> str:
+    """What a read of `tensors` would run, as StableHLO text; without tensors, what the next barrier
+    would run. Runs nothing."""
+    if tensors:
+        return _XLAC._graph_of(list(tensors), "stablehlo")
+    return _XLAC._pending_graph(_XLAC._current_device(), "stablehlo")
+
+
+def get_stablehlo_bytecode(tensors: Sequence[torch.Tensor] | None = None) -> bytes:
+    """The same as bytes: a portable artifact of StableHLO if jaxlib is installed, which writes it,
+    else the text."""
+    return _mlir.to_bytecode(get_stablehlo(tensors))
 
 
 def get_memory_info(device: DeviceLike = None) -> dict[str, int]:

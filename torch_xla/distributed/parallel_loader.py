@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 import torch_xla.torch_xla as _top
-from torch_xla import _devices, _nested
+from torch_xla import _causes, _devices, _nested
 from torch_xla._devices import DeviceLike
 from torch_xla.core import xla_model as xm
 from torch_xla.utils.keyd_queue import Queue
@@ -71,14 +71,18 @@ class PerDeviceLoader:
         """
         is_due = self._num_given % self._loader.batches_per_execution == 0
         if is_due:
-            _top.sync()
+            self._end_step()
         batch = self._loader.next_item(self._device)
         if batch is None:
             if not is_due:
-                _top.sync()
+                self._end_step()
             raise StopIteration
         self._num_given += 1
         return batch
+
+    def _end_step(self) -> None:
+        with _causes.because("end of a step of the data loader"):
+            _top.sync()
 
     def close(self) -> None:
         """End the loader's threads."""

@@ -1,0 +1,43 @@
+// Operators of the namespace `xla`, which exist on this device alone.
+#include <torch/library.h>
+
+#include "aten/operator.h"
+#include "aten/record.h"
+#include "base/error.h"
+
+namespace torch_xla::aten {
+namespace {
+
+void record(torch::Library& m, const char* name) {
+  const c10::OperatorHandle handle =
+      c10::Dispatcher::singleton().findSchemaOrThrow((std::string("xla::") + name).c_str(), "");
+  std::string why;
+  std::unique_ptr<Operator> op = plan_operator(handle, &why);
+  base::internal_check(op != nullptr, "xla::", name, " has no lowering: ", why);
+  m.impl(name, torch::CppFunction::makeFromBoxedKernel(c10::BoxedKernel::makeFromFunctor(
+                   std::make_unique<RecordingKernel>(std::move(op)))));
+}
+
+// `results` are types as XLA prints them: "f32[2,3];s32[]".
+TORCH_LIBRARY_FRAGMENT(xla, m) {
+  m.def(
+      "_custom_call(Tensor[] args, str call_target_name, str results, bool has_side_effect, "
+      "str backend_config, int api_version) -> Tensor[]");
+  // `attributes` are lines "name=kind:value" of kinds i, f, b, s.
+  m.def(
+      "_mark_tensor(Tensor x, str name, int pos, str id, bool is_input, str attributes) -> Tensor");
+}
+
+// Elsewhere a mark is nothing, so that a marked model runs and can be exported.
+TORCH_LIBRARY_IMPL(xla, CompositeExplicitAutograd, m) {
+  m.impl("_mark_tensor", [](const at::Tensor& x, const std::string&, std::int64_t,
+                            const std::string&, bool, const std::string&) { return x.clone(); });
+}
+
+TORCH_LIBRARY_IMPL(xla, XLA, m) {
+  record(m, "_custom_call");
+  record(m, "_mark_tensor");
+}
+
+}  // namespace
+}  // namespace torch_xla::aten

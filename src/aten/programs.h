@@ -1,0 +1,37 @@
+// Tensors' graphs as programs of their own, and programs that were made elsewhere run on tensors.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/hash.h"
+
+namespace torch_xla::aten {
+
+// A StableHLO module and its key, so that the text is hashed once.
+struct Program {
+  explicit Program(std::string module_text);
+  std::string text;
+  base::Hash128 key;
+};
+
+struct Exported {
+  std::string text;
+  // What the program takes after the inputs.
+  std::vector<at::Tensor> captured;
+};
+
+// The program that computes `outputs` from `inputs`, which are computed first if they were not. All
+// must be on one device.
+Exported export_program(at::TensorList outputs, at::TensorList inputs);
+// Runs it on tensors of one device, or without any on the current one.
+std::vector<at::Tensor> run_program(const Program& program, at::TensorList inputs);
+
+// As `runtime::estimate_memory`: of what a read of the tensors runs.
+std::map<std::string, std::int64_t> estimate_memory(at::TensorList tensors);
+
+}  // namespace torch_xla::aten

@@ -1,0 +1,154 @@
+"""The two files of a profile: XSpace, which TensorBoard and XProf open, and the JSON of trace
+events, which Perfetto and chrome://tracing open.
+
+XSpace is a protocol buffer of few messages, written here by hand. A space has planes (a host, a
+device), a plane has lines (a thread), a line has events. Names stand once per plane in a table.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+_HOST_PLANE = "/host:CPU"
+_DEVICE_PLANE = "/device:CUSTOM:"
+
+
+@dataclass(frozen=True)
+class Event:
+    name: str
+    line: str
+    start_ns: int
+    duration_ns: int
+    stats: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_on_device(self) -> bool:
+        return self.line.startswith("xla:")
+
+
+def events_of(recorded: Iterable[tuple[str, str, str, int, int]]) -> list[Event]:
+    """What `_XLAC._stop_tracing` gave, in the order of the beginnings."""
+    events = [
+        Event(name, line, start, duration, json.loads(detail) if detail else {})
+        for name, line, detail, start, duration in recorded
+    ]
+    return sorted(events, key=lambda event: event.start_ns)
+
+
+def _varint(value: int) -> bytes:
+    value &= (1 << 64) - 1
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def _number(number: int, value: int) -> bytes:
+    return _varint(number << 3) + _varint(value)
+
+
+def _bytes(number: int, value: bytes) -> bytes:
+    return _varint(number << 3 | 2) + _varint(len(value)) + value
+
+
+def _text(number: int, value: str) -> bytes:
+    return _bytes(number, value.encode())
+
+
+class _Names:
+    """The table of the names of a plane's events or stats, and their numbers."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, int] = {}
+
+    def __getitem__(self, name: str) -> int:
+        return self._numbers.setdefault(name, len(self._numbers) + 1)
+
+    def encoded(self, field_number: int) -> bytes:
+        # A map is a repeated message of key and value.
+        entries = (
+            _number(1, number) + _bytes(2, _number(1, number) + _text(2, name))
+            for name, number in self._numbers.items()
+        )
+        return b"".join(_bytes(field_number, entry) for entry in entries)
+
+
+class _Plane:
+    def __init__(self, number: int, name: str) -> None:
+        self._head = _number(1, number) + _text(2, name)
+        self._events = _Names()
+        self._stats = _Names()
+        self._lines: list[bytes] = []
+
+    def add_line(self, name: str, events: list[Event]) -> None:
+        start = min(event.start_ns for event in events)
+        number = len(self._lines) + 1
+        line = _number(1, number) + _text(2, name) + _number(3, start)
+        body = b"".join(_bytes(4, self._event(event, start)) for event in events)
+        self._lines.append(line + body)
+
+    def _event(self, event: Event, line_start: int) -> bytes:
+        picoseconds = 1000
+        encoded = _number(1, self._events[event.name])
+        encoded += _number(2, (event.start_ns - line_start) * picoseconds)
+        encoded += _number(3, event.duration_ns * picoseconds)
+        return encoded + b"".join(_bytes(4, self._stat(*stat)) for stat in event.stats.items())
+
+    def _stat(self, name: str, value: Any) -> bytes:
+        head = _number(1, self._stats[name])
+        if isinstance(value, int):
+            return head + _number(4, value)
+        return head + _text(5, str(value))
+
+    def encoded(self) -> bytes:
+        lines = b"".join(_bytes(3, line) for line in self._lines)
+        return self._head + lines + self._events.encoded(4) + self._stats.encoded(5)
+
+
+def xspace(events: list[Event], hostname: str) -> bytes:
+    """The events as a serialized XSpace. What a plugin recorded can be appended: joined messages
+    of this kind are one."""
+    planes: dict[str, _Plane] = {}
+    for line, on_line in _by_line(events):
+        name = _DEVICE_PLANE + line if on_line[0].is_on_device else _HOST_PLANE
+        plane = planes.setdefault(name, _Plane(len(planes) + 1, name))
+        plane.add_line("programs" if on_line[0].is_on_device else line, on_line)
+    return b"".join(_bytes(1, plane.encoded()) for plane in planes.values()) + _text(4, hostname)
+
+
+def perfetto(events: list[Event]) -> bytes:
+    """The events as gzipped JSON of trace events."""
+    processes = {False: 1, True: 2}
+    rows: list[dict[str, Any]] = [
+        {"ph": "M", "name": "process_name", "pid": pid, "args": {"name": name}}
+        for pid, name in ((1, "host"), (2, "devices"))
+    ]
+    for number, (line, on_line) in enumerate(_by_line(events), start=1):
+        where = {"pid": processes[on_line[0].is_on_device], "tid": number}
+        rows.append({"ph": "M", "name": "thread_name", "args": {"name": line}, **where})
+        rows += (
+            {
+                "ph": "X",
+                "name": event.name,
+                "ts": event.start_ns / 1000,
+                "dur": event.duration_ns / 1000,
+                "args": event.stats,
+                **where,
+            }
+            for event in on_line
+        )
+    text = json.dumps({"displayTimeUnit": "ns", "traceEvents": rows})
+    return gzip.compress(text.encode())
+
+
+def _by_line(events: list[Event]) -> Iterator[tuple[str, list[Event]]]:
+    lines: dict[str, list[Event]] = {}
+    for event in events:
+        lines.setdefault(event.line, []).append(event)
+    yield from lines.items()

@@ -1,0 +1,66 @@
+"""Operations that belong together, as one StableHLO composite of an exported program."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import torch
+
+import torch_xla  # noqa: F401 (registers the operator)
+
+_numbers = itertools.count()
+_KINDS = {bool: "b", int: "i", float: "f", str: "s"}
+
+
+class StableHLOCompositeBuilder:
+    """Marks what a composite takes and gives; what is computed in between is its meaning.
+
+    Use one builder per call of the composite. Only exported programs have composites; elsewhere
+    the marks are nothing.
+
+    Args:
+        name: the composite's name, with a namespace: "vendor.norm".
+        attr: numbers, texts and flags that the composite carries.
+        skip_inlining: accepted for compatibility; composites are never inlined here.
+    """
+
+    def __init__(
+        self, name: str, attr: dict[str, Any] | None = None, skip_inlining: bool = False
+    ) -> None:
+        del skip_inlining
+        if "." not in name.strip("."):
+            raise ValueError(f"a composite's name must look like vendor.op, got {name!r}")
+        self._name = name
+        self._id = f"{name}#{next(_numbers)}"
+        self._attributes = _encode(attr or {})
+
+    def mark_inputs(self, *tensors: torch.Tensor) -> Any:
+        """The tensors, marked: compute the composite from what this returns."""
+        return self._mark(tensors, is_input=True)
+
+    def mark_outputs(self, *tensors: torch.Tensor) -> Any:
+        """The results, marked: go on with what this returns."""
+        return self._mark(tensors, is_input=False)
+
+    def _mark(self, tensors: tuple[torch.Tensor, ...], is_input: bool) -> Any:
+        marked = [
+            torch.ops.xla._mark_tensor(
+                tensor, self._name, position, self._id, is_input, self._attributes
+            )
+            for position, tensor in enumerate(tensors)
+        ]
+        return marked[0] if len(marked) == 1 else tuple(marked)
+
+
+def _encode(attributes: dict[str, Any]) -> str:
+    """Lines "name=kind:value", as src/ops/composite.cpp reads them."""
+    lines = []
+    for name, value in attributes.items():
+        kind = _KINDS.get(type(value))
+        if kind is None or "\n" in f"{name}{value}" or "=" in name:
+            raise ValueError(
+                f"attribute {name!r} must be a number, a flag or a line of text, got {value!r}"
+            )
+        lines.append(f"{name}={kind}:{int(value) if kind == 'b' else value}")
+    return "\n".join(lines)

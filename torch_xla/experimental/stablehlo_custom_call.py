@@ -1,0 +1,69 @@
+"""Calls of functions that a compiler knows by name, in the middle of a recorded program."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+_NAMES = {
+    torch.bool: "pred",
+    torch.uint8: "u8",
+    torch.uint16: "u16",
+    torch.uint32: "u32",
+    torch.uint64: "u64",
+    torch.int8: "s8",
+    torch.int16: "s16",
+    torch.int32: "s32",
+    torch.int64: "s64",
+    torch.float8_e4m3fn: "f8e4m3fn",
+    torch.float8_e5m2: "f8e5m2",
+    torch.float16: "f16",
+    torch.bfloat16: "bf16",
+    torch.float32: "f32",
+    torch.float64: "f64",
+    torch.complex64: "c64",
+    torch.complex128: "c128",
+}
+
+
+def stablehlo_custom_call(
+    args: Sequence[torch.Tensor],
+    call_target: str,
+    output_shapes: Sequence[Sequence[int]],
+    output_dtypes: Sequence[torch.dtype],
+    has_side_effect: bool = False,
+    backend_config: str = "",
+    api_version: int = 0,
+    frontend_attributes: dict[str, str] | None = None,
+) -> Any:
+    """Record a `stablehlo.custom_call`.
+
+    Args:
+        args: the xla tensors that it takes; at least one.
+        call_target: the name of the function. The plugin must know it when the program runs.
+        output_shapes: the sizes of each result.
+        output_dtypes: the dtype of each result.
+        has_side_effect: keep the call although its results are not used.
+        backend_config: a text for the function.
+        api_version: the kind of the call, as StableHLO numbers them.
+        frontend_attributes: not supported.
+
+    Returns:
+        The result, or a list of them if there are several.
+    """
+    if frontend_attributes:
+        raise NotImplementedError("stablehlo_custom_call: frontend_attributes are not supported")
+    if len(output_shapes) != len(output_dtypes):
+        raise ValueError(
+            f"stablehlo_custom_call: {len(output_shapes)} shapes and {len(output_dtypes)} dtypes"
+        )
+    types = (
+        f"{_NAMES[dtype]}[{','.join(map(str, shape))}]"
+        for shape, dtype in zip(output_shapes, output_dtypes, strict=True)
+    )
+    results = torch.ops.xla._custom_call(
+        list(args), call_target, ";".join(types), has_side_effect, backend_config, api_version
+    )
+    return results[0] if len(results) == 1 else results
