@@ -62,7 +62,7 @@ class File {
 
   // nullopt for what is not a file or can't be read; sets errno.
   std::optional<std::string> read() const {
-    struct stat status {};
+    struct stat status{};
     if (::fstat(descriptor_, &status) != 0) return std::nullopt;
     errno = EINVAL;
     if (!S_ISREG(status.st_mode)) return std::nullopt;

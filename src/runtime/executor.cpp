@@ -274,8 +274,7 @@ std::vector<ArrayPtr> run_program(Device& device, const std::string& text, const
   launch->description = {name, base::user_line(), launch->outputs.size(), 0};
   std::vector<ArrayPtr> outputs = launch->outputs;
   launch_count.fetch_add(1, std::memory_order_relaxed);
-  device.launches().submit(
-      device.launches().reserve(), [launch] { return launch->start(); }, name);
+  device.launches().submit(device.launches().reserve(), [launch] { return launch->start(); }, name);
   return outputs;
 }
 
