@@ -1,6 +1,12 @@
 """One program over a mesh of devices. Here the mesh has one device: every sharding is the whole
 tensor, and annotations are checked and kept."""
 
+from torch_xla.distributed.spmd.linear import (
+    EinsumLinear,
+    XLAPatchedLinear,
+    apply_xla_patch_to_nn_linear,
+    xla_patched_nn_linear_forward,
+)
 from torch_xla.distributed.spmd.mesh import (
     HybridMesh,
     Mesh,
@@ -21,11 +27,14 @@ from torch_xla.distributed.spmd.sharding import (
 )
 
 __all__ = [
+    "EinsumLinear",
     "HybridMesh",
     "Mesh",
     "ShardingSpec",
     "ShardingType",
+    "XLAPatchedLinear",
     "XLAShard",
+    "apply_xla_patch_to_nn_linear",
     "clear_sharding",
     "get_1d_mesh",
     "get_global_mesh",
@@ -35,4 +44,5 @@ __all__ = [
     "set_global_mesh",
     "sharding_of",
     "wrap_if_sharded",
+    "xla_patched_nn_linear_forward",
 ]

@@ -1,0 +1,6 @@
+"""Checkpoints of training, numbered by step, in the format of torch.distributed.checkpoint."""
+
+from torch_xla.experimental.distributed_checkpoint.manager import CheckpointManager
+from torch_xla.experimental.distributed_checkpoint.optimizer_state import prime_optimizer
+
+__all__ = ["CheckpointManager", "prime_optimizer"]

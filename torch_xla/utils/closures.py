@@ -1,0 +1,57 @@
+"""Functions that run in a thread of their own, in order."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any
+
+
+class AsyncClosureHandler:
+    """Runs functions in one thread. The first failure is raised by the next call of `run` or
+    `run_all`; what was queued behind it is dropped.
+
+    Args:
+        max_queue_size: `run` waits while that many are queued.
+    """
+
+    def __init__(self, max_queue_size: int = 100) -> None:
+        self._queue: queue.Queue[Callable[[], Any]] = queue.Queue(max_queue_size)
+        self._failure: BaseException | None = None  # under _lock
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None  # under _lock
+
+    def run(self, closure: Callable[[], Any]) -> None:
+        """Queue a function."""
+        self._raise_failure()
+        with self._lock:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, daemon=True)
+                self._thread.start()
+        self._queue.put(closure)
+
+    def run_all(self, closures: list[Callable[[], Any]]) -> None:
+        """Queue several, and wait for all."""
+        for closure in closures:
+            self.run(closure)
+        self._queue.join()
+        self._raise_failure()
+
+    def _raise_failure(self) -> None:
+        with self._lock:
+            failure, self._failure = self._failure, None
+        if failure is not None:
+            raise RuntimeError(f"an asynchronous closure failed: {failure}") from failure
+
+    def _work(self) -> None:
+        while True:
+            closure = self._queue.get()
+            try:
+                if self._failure is None:
+                    closure()
+            except BaseException as failure:
+                with self._lock:
+                    self._failure = failure
+            finally:
+                self._queue.task_done()
