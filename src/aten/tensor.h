@@ -7,6 +7,7 @@
 #include <c10/core/TensorImpl.h>
 
 #include "base/dtype.h"
+#include "base/pool.h"
 #include "graph/alias.h"
 #include "graph/entry.h"
 #include "runtime/device.h"
@@ -17,7 +18,7 @@ namespace torch_xla::aten {
 base::DType to_dtype(at::ScalarType type);
 at::ScalarType to_scalar_type(base::DType dtype);
 
-class TensorImpl final : public c10::TensorImpl {
+class TensorImpl final : public c10::TensorImpl, public base::Pooled {
  public:
   // `view` is null for a tensor that is its alias; `type` is the view's type, or the alias's.
   TensorImpl(runtime::Device& device, graph::AliasRef alias, graph::ViewRef view,

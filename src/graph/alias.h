@@ -8,6 +8,7 @@
 #include <mutex>
 #include <vector>
 
+#include "base/pool.h"
 #include "graph/node.h"
 
 namespace torch_xla::graph {
@@ -15,7 +16,7 @@ namespace torch_xla::graph {
 class LiveSet;
 
 // One step from a parent's value to a view of it. Immutable and shared by the views behind it.
-class View {
+class View : public base::Pooled {
  public:
   // `forward` maps (parent) to the view, `inverse` maps (parent, new view) to the new parent; both
   // take the same slots.
@@ -43,7 +44,7 @@ class View {
 };
 using ViewRef = Ref<View>;
 
-class Alias {
+class Alias : public base::Pooled {
  public:
   // Joins `live`, whose lock the caller must not hold.
   static Ref<Alias> make(LiveSet& live, const TensorType* type, Value value);

@@ -5,6 +5,7 @@
 #include <new>
 
 #include "base/error.h"
+#include "base/pool.h"
 
 namespace torch_xla::graph {
 namespace {
@@ -19,10 +20,12 @@ std::span<const std::uint64_t> Node::slots() const {
   return {reinterpret_cast<const std::uint64_t*>(edges() + max_operands_), num_slots_};
 }
 
+std::size_t Node::size(std::uint32_t num_operands, std::uint32_t num_slots) {
+  return sizeof(Node) + num_operands * sizeof(Edge) + num_slots * sizeof(std::uint64_t);
+}
+
 Node* Node::allocate(const Entry* entry, std::uint32_t num_operands, std::uint32_t num_slots) {
-  const std::size_t size =
-      sizeof(Node) + num_operands * sizeof(Edge) + num_slots * sizeof(std::uint64_t);
-  Node* node = new (::operator new(size)) Node();
+  Node* node = new (base::pool_allocate(size(num_operands, num_slots))) Node();
   node->num_operands_ = num_operands;
   node->max_operands_ = num_operands;
   node->num_slots_ = num_slots;
@@ -84,8 +87,9 @@ void Node::drop_operands(std::vector<NodeRef>& garbage) {
 }
 
 void Node::destroy() {
+  const std::size_t bytes = size(max_operands_, num_slots_);
   this->~Node();
-  ::operator delete(this);
+  base::pool_free(this, bytes);
 }
 
 void Node::release() {

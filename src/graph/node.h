@@ -86,6 +86,7 @@ class Node {
   Node() = default;
   ~Node() = default;
   Edge* edges() const;
+  static std::size_t size(std::uint32_t num_operands, std::uint32_t num_slots);
   static Node* allocate(const Entry* entry, std::uint32_t num_operands, std::uint32_t num_slots);
   void destroy();
 
