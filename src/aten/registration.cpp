@@ -8,6 +8,7 @@
 #include <map>
 #include <set>
 
+#include "aten/composites.h"
 #include "aten/copy.h"
 #include "aten/fallback.h"
 #include "aten/indexing.h"
@@ -33,8 +34,10 @@ bool has_own_kernel(const c10::OperatorHandle& handle) {
   return handle.hasKernelForDispatchKey(c10::DispatchKey::XLA);
 }
 
-bool is_composite_implicit(const c10::OperatorHandle& handle) {
-  return handle.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
+// Composites never reach a device, but those that are kept whole.
+bool is_taken_apart(const c10::OperatorHandle& handle) {
+  return handle.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) &&
+         handle.operator_name() != c10::OperatorName("aten::linear", "");
 }
 
 template <typename Kernel>
@@ -98,7 +101,7 @@ void register_operators(torch::Library& m) {
   for (const c10::OperatorName& name : c10::Dispatcher::singleton().getAllOpNames()) {
     if (name.name.rfind("aten::", 0) != 0) continue;
     const auto handle = c10::Dispatcher::singleton().findSchema(name);
-    if (!handle.has_value() || has_own_kernel(*handle) || is_composite_implicit(*handle)) continue;
+    if (!handle.has_value() || has_own_kernel(*handle) || is_taken_apart(*handle)) continue;
     if (has_out_arguments(handle->schema())) {
       outs.push_back(*handle);
     } else if (register_lowered(m, *handle)) {
@@ -131,10 +134,14 @@ TORCH_LIBRARY_IMPL(aten, XLA, m) {
   register_copying_views(m);
   register_copies(m);
   register_indexing(m);
+  register_composites(m);
   register_operators(m);
 }
 
-TORCH_LIBRARY_IMPL(aten, AutogradXLA, m) { register_copying_views(m); }
+TORCH_LIBRARY_IMPL(aten, AutogradXLA, m) {
+  register_copying_views(m);
+  register_composites_autograd(m);
+}
 
 TORCH_LIBRARY_IMPL(_, XLA, m) {
   m.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());

@@ -200,6 +200,7 @@ const Registry& registry() {
     register_normalization(*m);
     register_activation(*m);
     register_softmax(*m);
+    register_attention(*m);
     register_loss(*m);
     register_class_loss(*m);
     register_ctc_loss(*m);

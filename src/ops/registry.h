@@ -367,6 +367,7 @@ void register_pooling(Registry& m);
 void register_normalization(Registry& m);
 void register_activation(Registry& m);
 void register_softmax(Registry& m);
+void register_attention(Registry& m);
 void register_loss(Registry& m);
 void register_class_loss(Registry& m);
 void register_ctc_loss(Registry& m);

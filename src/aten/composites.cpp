@@ -1,0 +1,119 @@
+// What stays whole is what the whole operator's derivative can serve; the rest goes the way it goes
+// on other devices.
+#include "aten/composites.h"
+
+#include <ATen/Context.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
+#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward_ops.h>
+#include <ATen/ops/linear_native.h>
+#include <ATen/ops/linear_ops.h>
+#include <ATen/ops/scaled_dot_product_attention_native.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <tuple>
+
+#include "aten/tensor.h"
+
+namespace torch_xla::aten {
+namespace {
+
+using OptionalTensor = std::optional<at::Tensor>;
+
+bool has_tangent(const at::Tensor& tensor) {
+  return tensor.defined() && tensor._fw_grad(/*level=*/0).defined();
+}
+
+bool requires_grad(const OptionalTensor& tensor) {
+  return tensor.has_value() && tensor->defined() && tensor->requires_grad();
+}
+
+// Autograd's kernel of the whole operator stands behind every autograd key that has no composite
+// one; this key is of that kind.
+constexpr c10::DispatchKeySet kWholeKeys({c10::DispatchKey::AutogradNestedTensor,
+                                          c10::DispatchKey::XLA});
+
+at::Tensor linear(c10::DispatchKeySet, const at::Tensor& input, const at::Tensor& weight,
+                  const OptionalTensor& bias) {
+  const bool has_bias = bias.has_value() && bias->defined();
+  const bool is_ours = as_xla(input) != nullptr && as_xla(weight) != nullptr &&
+                       (!has_bias || as_xla(*bias) != nullptr);
+  const bool has_derivative = weight.dim() == 2 && !has_tangent(input) && !has_tangent(weight) &&
+                              (!has_bias || (!has_tangent(*bias) && bias->dim() <= 1));
+  if (!is_ours || !has_derivative) return at::native::linear(input, weight, bias);
+  return at::_ops::linear::redispatch(kWholeKeys, input, weight, bias);
+}
+
+bool can_stay_whole(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                    const OptionalTensor& mask, double dropout_p, bool is_causal) {
+  if (!at::globalContext().userEnabledFlashSDP() || dropout_p != 0.0) return false;
+  const bool has_mask = mask.has_value() && mask->defined();
+  if (has_mask && (is_causal || requires_grad(mask) || as_xla(*mask) == nullptr)) return false;
+  for (const at::Tensor& tensor : {query, key, value}) {
+    if (as_xla(tensor) == nullptr || tensor.dim() != 4 || has_tangent(tensor)) return false;
+    if (!tensor.is_floating_point() || tensor.scalar_type() != query.scalar_type()) return false;
+    if (tensor.size(0) != query.size(0) || tensor.size(1) != query.size(1)) return false;
+  }
+  if (query.size(3) != key.size(3) || key.size(2) != value.size(2)) return false;
+  if (!has_mask) return true;
+  const bool is_typed =
+      mask->scalar_type() == at::kBool || mask->scalar_type() == query.scalar_type();
+  const std::vector<std::int64_t> scores = {query.size(0), query.size(1), query.size(2),
+                                            key.size(2)};
+  return is_typed && mask->dim() <= 4 && at::is_expandable_to(mask->sizes(), scores);
+}
+
+at::Tensor scaled_dot_product_attention(const at::Tensor& query, const at::Tensor& key,
+                                        const at::Tensor& value, const OptionalTensor& attn_mask,
+                                        double dropout_p, bool is_causal,
+                                        std::optional<double> scale, bool enable_gqa) {
+  if (!can_stay_whole(query, key, value, attn_mask, dropout_p, is_causal)) {
+    return at::native::scaled_dot_product_attention(query, key, value, attn_mask, dropout_p,
+                                                    is_causal, scale, enable_gqa);
+  }
+  return std::get<0>(at::_scaled_dot_product_flash_attention_for_cpu(query, key, value, dropout_p,
+                                                                     is_causal, attn_mask, scale));
+}
+
+// Torch has no derivative of the backward: where one is wanted, the gradient is taken of the
+// decomposed operator.
+std::tuple<at::Tensor, at::Tensor, at::Tensor> attention_backward(
+    c10::DispatchKeySet keys, const at::Tensor& grad_out, const at::Tensor& query,
+    const at::Tensor& key, const at::Tensor& value, const at::Tensor& out,
+    const at::Tensor& logsumexp, double dropout_p, bool is_causal, const OptionalTensor& attn_mask,
+    std::optional<double> scale) {
+  const bool is_differentiated =
+      at::GradMode::is_enabled() && (requires_grad(grad_out) || requires_grad(query) ||
+                                     requires_grad(key) || requires_grad(value));
+  if (!is_differentiated) {
+    const at::AutoDispatchBelowADInplaceOrView guard;
+    return at::_ops::_scaled_dot_product_flash_attention_for_cpu_backward::redispatch(
+        keys & c10::after_autograd_keyset, grad_out, query, key, value, out, logsumexp, dropout_p,
+        is_causal, attn_mask, scale);
+  }
+  std::vector<at::Tensor> inputs;
+  for (const at::Tensor& tensor : {query, key, value}) {
+    inputs.push_back(tensor.requires_grad() ? tensor : tensor.detach().requires_grad_());
+  }
+  const bool has_mask = attn_mask.has_value() && attn_mask->defined();
+  const at::Tensor result = at::native::scaled_dot_product_attention(
+      inputs[0], inputs[1], inputs[2], has_mask ? attn_mask : std::nullopt, dropout_p, is_causal,
+      scale, /*enable_gqa=*/false);
+  const auto grads = torch::autograd::grad({result}, inputs, {grad_out}, /*retain_graph=*/true,
+                                           /*create_graph=*/true);
+  return {grads[0], grads[1], grads[2]};
+}
+
+}  // namespace
+
+void register_composites(torch::Library& m) {
+  m.impl("scaled_dot_product_attention", scaled_dot_product_attention);
+}
+
+void register_composites_autograd(torch::Library& m) {
+  m.impl("linear", linear);
+  m.impl("scaled_dot_product_attention", scaled_dot_product_attention);
+  m.impl("_scaled_dot_product_flash_attention_for_cpu_backward", attention_backward);
+}
+
+}  // namespace torch_xla::aten
