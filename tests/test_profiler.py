@@ -18,6 +18,7 @@ from processes import run_in_process
 import torch_xla
 import torch_xla.debug.profiler as xp
 from torch_xla import _XLAC
+from torch_xla.debug import _xplane
 
 
 def run_something(device):
@@ -80,7 +81,7 @@ def planes(space: bytes) -> dict[str, dict[str, list[tuple[str, int, int]]]]:
         lines = {}
         for line in map(parsed, plane[3]):
             lines[line[2][0].decode()] = [
-                (names[e[1][0]], line[3][0] + e.get(2, [0])[0] // 1000, e[3][0])
+                (names[e[1][0]], line.get(3, [0])[0] + e.get(2, [0])[0] // 1000, e[3][0])
                 for e in map(parsed, line[4])
             ]
         out[plane[2][0].decode()] = lines
@@ -114,6 +115,20 @@ def test_profile_has_annotations_compilations_transfers_and_programs(device, tmp
         assert duration >= 0
         if name == "forward":
             assert any(s[1] <= start and start + duration / 1e3 <= s[1] + s[2] / 1e3 for s in steps)
+
+
+def test_times_begin_with_the_profile(device, tmp_path):
+    rows = perfetto_rows(profile(tmp_path, device))
+    assert all(0 <= row["ts"] < 600e6 for row in rows if row["ph"] == "X")
+
+
+def test_times_of_a_plugin_are_shifted():
+    events = [_xplane.Event("a", "xla:0", 5_000, 7), _xplane.Event("b", "main", 6_000, 8)]
+    space = _xplane.xspace(events, "host")
+    moved = planes(_xplane.shifted(space, 5_000))
+    assert moved["/device:CUSTOM:xla:0"]["programs"] == [("a", 0, 7_000)]
+    assert moved["/host:CPU"]["main"] == [("b", 1_000, 8_000)]
+    assert _xplane.shifted(space, 0) == space and _xplane.shifted(b"", 1) == b""
 
 
 def test_perfetto_file(device, tmp_path):

@@ -30,10 +30,17 @@ class Event:
         return self.line.startswith("xla:")
 
 
-def events_of(recorded: Iterable[tuple[str, str, str, int, int]]) -> list[Event]:
-    """What `_XLAC._stop_tracing` gave, in the order of the beginnings."""
+def events_of(recorded: Iterable[tuple[str, str, str, int, int]], start_ns: int) -> list[Event]:
+    """What `_XLAC._stop_tracing` gave, in the order of the beginnings, with times from `start_ns`
+    on: viewers begin at zero. What began before is cut."""
     events = [
-        Event(name, line, start, duration, json.loads(detail) if detail else {})
+        Event(
+            name,
+            line,
+            max(start - start_ns, 0),
+            min(duration, max(start + duration - start_ns, 0)),
+            json.loads(detail) if detail else {},
+        )
         for name, line, detail, start, duration in recorded
     ]
     return sorted(events, key=lambda event: event.start_ns)
@@ -109,6 +116,56 @@ class _Plane:
     def encoded(self) -> bytes:
         lines = b"".join(_bytes(3, line) for line in self._lines)
         return self._head + lines + self._events.encoded(4) + self._stats.encoded(5)
+
+
+def _fields(message: bytes) -> Iterator[tuple[int, int | bytes, bytes]]:
+    """The number, the value and the bytes of each field of a message."""
+    at = 0
+
+    def varint() -> int:
+        nonlocal at
+        value = shift = 0
+        while True:
+            byte = message[at]
+            at += 1
+            value |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                return value
+
+    sizes = {1: 8, 5: 4}  # of the kinds of fixed width
+    while at < len(message):
+        start = at
+        key = varint()
+        kind = key & 7
+        if kind == 0:
+            value: int | bytes = varint()
+        else:
+            size = sizes[kind] if kind in sizes else varint()
+            value, at = message[at : at + size], at + size
+        yield key >> 3, value, message[start:at]
+
+
+def shifted(space: bytes, start_ns: int) -> bytes:
+    """A serialized XSpace, as plugins write it, with times from `start_ns` on in the place of times
+    since the epoch."""
+
+    def line(message: bytes) -> bytes:
+        return b"".join(
+            _number(3, value - start_ns) if number == 3 and isinstance(value, int) else raw
+            for number, value, raw in _fields(message)
+        )
+
+    def plane(message: bytes) -> bytes:
+        return b"".join(
+            _bytes(3, line(value)) if number == 3 and isinstance(value, bytes) else raw
+            for number, value, raw in _fields(message)
+        )
+
+    return b"".join(
+        _bytes(1, plane(value)) if number == 1 and isinstance(value, bytes) else raw
+        for number, value, raw in _fields(space)
+    )
 
 
 def xspace(events: list[Event], hostname: str) -> bytes:

@@ -31,7 +31,9 @@ from torch_xla.debug import _xplane
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _lock = threading.Lock()
-_log_dir: str | None = None  # of the trace that is being taken; under _lock
+# Of the trace that is being taken; there is one at a time.
+_log_dir: str | None = None
+_start_ns = 0
 
 
 class Trace:
@@ -113,13 +115,8 @@ def start_trace(log_dir: str) -> None:
     """
     global _log_dir
     with _lock:
-        _XLAC._start_tracing()
+        _begin()
         _log_dir = os.fspath(log_dir)
-        try:
-            _XLAC._start_device_trace()
-        except BaseException:
-            _XLAC._stop_tracing()
-            raise
 
 
 def stop_trace() -> str:
@@ -141,10 +138,21 @@ def stop_trace() -> str:
         return _write(_log_dir, socket.gethostname(), space, _xplane.perfetto(events))
 
 
+def _begin() -> None:
+    global _start_ns
+    _XLAC._start_tracing()
+    _start_ns = time.time_ns()
+    try:
+        _XLAC._start_device_trace()
+    except BaseException:
+        _XLAC._stop_tracing()
+        raise
+
+
 def _finish() -> tuple[list[_xplane.Event], bytes]:
-    events = _xplane.events_of(_XLAC._stop_tracing())
+    events = _xplane.events_of(_XLAC._stop_tracing(), _start_ns)
     space = _xplane.xspace(events, socket.gethostname())
-    return events, space + _XLAC._stop_device_trace()
+    return events, space + _xplane.shifted(_XLAC._stop_device_trace(), _start_ns)
 
 
 def _write(log_dir: str, host: str, space: bytes, perfetto: bytes | None) -> str:
@@ -194,9 +202,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
 
 def _capture(duration_ms: int) -> bytes:
-    _XLAC._start_tracing()
+    _begin()
     try:
-        _XLAC._start_device_trace()
         time.sleep(duration_ms / 1000)
     finally:
         _, space = _finish()
