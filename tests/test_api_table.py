@@ -186,7 +186,7 @@ A2: dict[str, Callable[[], Any]] = {
     "set_rng_state": lambda: xm.set_rng_state(7, device=XLA) is None and xm.get_rng_state() == 7,
     "get_rng_state": lambda: isinstance(xm.get_rng_state(device=XLA), int),
     "fork_rng": lambda: entered(xm.fork_rng(device=XLA, enabled=True)) is None,
-    "get_memory_info": lambda: xm.get_memory_info(device=XLA)["bytes_used"] > 0,
+    "get_memory_info": lambda: ones().nbytes and xm.get_memory_info(device=XLA)["bytes_limit"] > 0,
     "send_cpu_data_to_device": lambda: (
         xm.send_cpu_data_to_device([torch.ones(1)], XLA, input_sharding=None)[0].device
         == torch.device(XLA)

@@ -40,3 +40,12 @@ __all__ = [
 ]
 
 _integration.install()
+
+
+def __getattr__(name: str) -> object:
+    # What few programs need is imported when one asks for it.
+    if name in ("save_as_stablehlo", "save_torch_model_as_stablehlo"):
+        from torch_xla import stablehlo
+
+        return getattr(stablehlo, name)
+    raise AttributeError(f"module 'torch_xla' has no attribute {name!r}")
