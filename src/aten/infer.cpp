@@ -134,7 +134,7 @@ std::vector<const graph::TensorType*> infer_outputs(const Operator& op, const gr
                                                     const torch::jit::Stack& stack) {
   const bool writes = op.kind == graph::OpKind::kInPlace;
   std::vector<const graph::TensorType*> types;
-  if (op.has_cpp_meta && op.effects.empty()) {
+  if ((op.has_cpp_meta || op.lowering->is_untyped) && op.effects.empty()) {
     types = infer_by_meta(op, stack);
   } else {
     try {

@@ -133,6 +133,17 @@ std::optional<Travel> travel_of(const graph::ArgSchema& arg, const ops::Param& p
   return std::nullopt;
 }
 
+// The travel of an argument of a lowering that takes the schema's arguments as they are.
+std::optional<Travel> travel_untyped(const graph::ArgSchema& arg) {
+  switch (arg.kind) {
+    case ArgKind::kTensor: return Travel::kOperand;
+    case ArgKind::kGenerator:
+    case ArgKind::kIgnored:
+    case ArgKind::kUnsupported: return std::nullopt;
+    default: return Travel::kConstant;
+  }
+}
+
 bool fits_optional(const graph::ArgSchema& arg, const ops::Param& param) {
   return !arg.is_optional || param.is_optional || arg.kind == ArgKind::kGenerator;
 }
@@ -145,7 +156,10 @@ bool plan_arguments(Operator& op, std::string* why) {
     const bool is_out = op.kind == OpKind::kOut && arg.is_out;
     if (arg.kind != ArgKind::kIgnored && !is_out) {
       std::optional<Travel> travel;
-      if (next < op.lowering->params.size() && fits_optional(arg, op.lowering->params[next])) {
+      if (op.lowering->is_untyped) {
+        travel = travel_untyped(arg);
+      } else if (next < op.lowering->params.size() &&
+                 fits_optional(arg, op.lowering->params[next])) {
         travel = travel_of(arg, op.lowering->params[next], op.lowering->is_foreach);
       }
       if (!travel.has_value()) {
@@ -160,6 +174,7 @@ bool plan_arguments(Operator& op, std::string* why) {
     op.arguments.push_back(std::move(argument));
   }
   op.draws_key = op.lowering->is_random && next + 1 == op.lowering->params.size();
+  if (op.lowering->is_untyped) return true;
   if (next + (op.draws_key ? 1 : 0) == op.lowering->params.size()) return true;
   *why = base::str("the lowering has ", op.lowering->params.size(), " parameters, the schema ",
                    next, " arguments that take part");

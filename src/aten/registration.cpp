@@ -11,6 +11,7 @@
 #include "aten/composites.h"
 #include "aten/copy.h"
 #include "aten/fallback.h"
+#include "aten/host_calls.h"
 #include "aten/indexing.h"
 #include "aten/operator.h"
 #include "aten/record.h"
@@ -59,7 +60,11 @@ bool register_lowered(torch::Library& m, const c10::OperatorHandle& handle) {
   }
   if (op->kind != graph::OpKind::kFunctional && op->kind != graph::OpKind::kInPlace) return false;
   report().lowered.push_back(op->schema.name);
-  register_boxed(m, handle.operator_name(), std::make_unique<RecordingKernel>(std::move(op)));
+  if (op->lowering->is_host_call) {
+    register_boxed(m, handle.operator_name(), std::make_unique<HostCallKernel>(std::move(op)));
+  } else {
+    register_boxed(m, handle.operator_name(), std::make_unique<RecordingKernel>(std::move(op)));
+  }
   return true;
 }
 

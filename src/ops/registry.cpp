@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "ops/host_call.h"
 #include "ops/promotion.h"
 
 namespace torch_xla::ops {
@@ -154,6 +155,21 @@ void Registry::add(const std::string& name, Lowering lowering, const Options& op
   base::internal_check(added, "two lowerings are registered for ", name);
 }
 
+void Registry::add_host_call(const std::string& name, Types types) {
+  Lowering lowering;
+  lowering.is_host_call = true;
+  lowering.is_untyped = types.types == nullptr;
+  lowering.params = std::move(types.params);
+  lowering.emit = [name, types = std::move(types.types)](
+                      Context& context, std::span<const graph::Attribute* const> args,
+                      const Frame& frame) -> std::vector<Value> {
+    std::vector<Shape> results(context.outputs.begin(), context.outputs.end());
+    if (results.empty()) results = types(context, args, frame);
+    return call_on_host(name, context.builder, args, frame, results);
+  };
+  add(name, std::move(lowering), {});
+}
+
 const Lowering* Registry::find(std::string_view name, std::string_view platform) const {
   if (!platform.empty()) {
     const auto it = lowerings_.find(key_of(std::string(name), platform));
@@ -209,6 +225,7 @@ const Registry& registry() {
     register_random(*m);
     register_optimizer(*m);
     register_custom_call(*m);
+    register_host_operators(*m);
     return m;
   }();
   return *instance;

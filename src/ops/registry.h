@@ -157,7 +157,7 @@ struct Taker<Scalar> {
   }
 };
 template <typename T>
-  requires std::is_arithmetic_v<T>
+requires std::is_arithmetic_v<T>
 struct Taker<T> {
   static constexpr ParamKind kKind = ParamKind::kNumber;
   static T take(const graph::Attribute& a, const Frame& f, hlo::Builder&) {
@@ -172,9 +172,8 @@ struct Taker<Promotable> {
   }
 };
 template <typename T>
-  requires(std::is_same_v<T, Scalar> || std::is_same_v<T, std::int64_t> ||
-           std::is_same_v<T, double>)
-struct Taker<std::vector<T>> {
+requires(std::is_same_v<T, Scalar> || std::is_same_v<T, std::int64_t> ||
+         std::is_same_v<T, double>) struct Taker<std::vector<T>> {
   static constexpr ParamKind kKind = ParamKind::kNumberList;
   static std::vector<T> take(const graph::Attribute& a, const Frame& f, hlo::Builder&) {
     if constexpr (std::is_same_v<T, Scalar>) {
@@ -258,7 +257,15 @@ struct Lowering {
   EmitFunction emit;
   bool is_random = false;   // a trailing Value parameter beyond the schema receives a random key
   bool is_foreach = false;  // `params` describe one element of the schema's lists
+  // A call of PyTorch's own kernel: the operator falls back where programs cannot make one.
+  bool is_host_call = false;
+  // It takes the schema's arguments as they are, and only a Meta kernel knows its results' types.
+  bool is_untyped = false;
 };
+
+// The types of the results of a call, by the function's own conversion of its arguments.
+using TypesFunction = std::function<std::vector<Shape>(
+    Context&, std::span<const graph::Attribute* const>, const Frame&)>;
 
 struct Options {
   std::string platform = {};  // empty: any platform; else only this one, before the generic rule
@@ -288,25 +295,57 @@ class Registry {
     add(name, over_lists(make_lowering(std::move(function), std::type_identity<Params>{})), {});
   }
 
+  // An operator that StableHLO cannot express: where the device is the CPU, programs call PyTorch's
+  // kernel (see host_call.h), elsewhere the operator falls back. `types` has ATen's parameters and
+  // gives the results' types, as a Shape or a vector of them. What it refuses as kUnimplemented
+  // (results whose sizes the data decide) falls back too.
+  template <typename F>
+  void host(const std::string& name, F types) {
+    using Params = typename detail::Signature<F>::Params;
+    add_host_call(name, make_types(std::move(types), std::type_identity<Params>{}));
+  }
+  // The same where PyTorch's Meta kernel gives the types.
+  void host(const std::string& name) { add_host_call(name, {}); }
+
   // Null when there is none. `platform` as in Context.
   const Lowering* find(std::string_view name, std::string_view platform = {}) const;
   std::vector<std::string> names() const;
 
  private:
+  // Calls `function` with the arguments as its parameters take them.
   template <typename F, typename... Ps>
-  static Lowering make_lowering(F function, std::type_identity<std::tuple<Ps...>>) {
+  static auto apply(const F& function, std::type_identity<std::tuple<Ps...>>, Context& context,
+                    std::span<const graph::Attribute* const> args, const Frame& frame) {
+    std::size_t next = 0;
+    // Braced initialisation evaluates its elements from left to right.
+    std::tuple<arg_t<Ps>...> values{take<Ps>(context, args, next, frame)...};
+    return std::apply([&](auto&... v) { return function(unwrap(v)...); }, values);
+  }
+  template <typename F, typename... Ps>
+  static Lowering make_lowering(F function, std::type_identity<std::tuple<Ps...>> params) {
     Lowering lowering;
     (add_param<Ps>(lowering.params), ...);
-    lowering.emit = [function = std::move(function)](Context& context,
-                                                     std::span<const graph::Attribute* const> args,
-                                                     const Frame& frame) -> std::vector<Value> {
-      std::size_t next = 0;
-      // Braced initialisation evaluates its elements from left to right.
-      std::tuple<arg_t<Ps>...> values{take<Ps>(context, args, next, frame)...};
-      return detail::to_results(
-          std::apply([&](auto&... v) { return function(unwrap(v)...); }, values));
+    lowering.emit = [function = std::move(function), params](
+                        Context& context, std::span<const graph::Attribute* const> args,
+                        const Frame& frame) -> std::vector<Value> {
+      return detail::to_results(apply(function, params, context, args, frame));
     };
     return lowering;
+  }
+  struct Types {
+    std::vector<Param> params;
+    TypesFunction types;
+  };
+  template <typename F, typename... Ps>
+  static Types make_types(F function, std::type_identity<std::tuple<Ps...>> params) {
+    Types out;
+    (add_param<Ps>(out.params), ...);
+    out.types = [function = std::move(function), params](
+                    Context& context, std::span<const graph::Attribute* const> args,
+                    const Frame& frame) -> std::vector<Shape> {
+      return {apply(function, params, context, args, frame)};
+    };
+    return out;
   }
   template <typename P>
   using arg_t = std::conditional_t<detail::kIsContext<P>, Context*, P>;
@@ -333,6 +372,7 @@ class Registry {
   }
 
   void add(const std::string& name, Lowering lowering, const Options& options);
+  void add_host_call(const std::string& name, Types types);
 
   std::map<std::string, Lowering, std::less<>> lowerings_;  // platform rules as "name@platform"
 };
@@ -376,5 +416,6 @@ void register_embedding(Registry& m);
 void register_random(Registry& m);
 void register_optimizer(Registry& m);
 void register_custom_call(Registry& m);
+void register_host_operators(Registry& m);
 
 }  // namespace torch_xla::ops

@@ -1,0 +1,187 @@
+// The one host kernel behind all operators that programs call on the host: it reads which operator
+// is meant, makes its arguments out of the call's operands and attributes, and copies its results
+// into the program's memory.
+#include "aten/host_calls.h"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/scalar_tensor.h>
+
+#include <bit>
+
+#include "aten/fallback.h"
+#include "aten/tensor.h"
+#include "ops/host_call.h"
+#include "runtime/client.h"
+#include "runtime/host_kernels.h"
+
+namespace torch_xla::aten {
+namespace {
+
+using runtime::HostCall;
+
+at::Tensor tensor_over(const pjrt::CustomCallArray& array) {
+  return at::from_blob(array.data, at::IntArrayRef(array.dims.data(), array.dims.size()),
+                       at::TensorOptions().dtype(to_scalar_type(array.dtype)));
+}
+
+// Reads the arguments of one call, as ops/host_call.h says how they are carried.
+class Arguments {
+ public:
+  explicit Arguments(const HostCall& call) : call_(call) {}
+
+  c10::IValue next(c10::TypePtr type) {
+    const std::string position = std::to_string(position_++);
+    if (const auto optional = type->cast<c10::OptionalType>()) type = optional->getElementType();
+    if (call_.has_attribute("t" + position)) {
+      return of_operands(*type, call_.integers("t" + position));
+    }
+    if (call_.has_attribute("n" + position)) {
+      return of_numbers(*type, call_.integers("n" + position));
+    }
+    if (call_.has_attribute("s" + position)) return std::string(call_.text("s" + position));
+    return {};
+  }
+
+ private:
+  at::Tensor operand(std::int64_t index) const {
+    return tensor_over(call_.input(static_cast<std::size_t>(index)));
+  }
+
+  c10::IValue of_operands(const c10::Type& type, std::span<const std::int64_t> indices) const {
+    const auto* list = type.castRaw<c10::ListType>();
+    if (list == nullptr) {
+      const at::Tensor tensor = operand(indices.front());
+      return type.kind() == c10::TypeKind::TensorType ? c10::IValue(tensor)
+                                                      : to_kind(type, tensor.item());
+    }
+    if (list->getElementType()->kind() == c10::TypeKind::OptionalType) {
+      c10::List<std::optional<at::Tensor>> out;
+      for (const std::int64_t index : indices) {
+        out.push_back(index < 0 ? std::nullopt : std::optional(operand(index)));
+      }
+      return out;
+    }
+    c10::List<at::Tensor> out;
+    for (const std::int64_t index : indices) out.push_back(operand(index));
+    return out;
+  }
+
+  static at::Scalar number(std::span<const std::int64_t> words) {
+    const auto dtype = static_cast<base::DType>(words[0]);
+    if (base::is_complex(dtype)) {
+      return c10::complex<double>(std::bit_cast<double>(words[1]), std::bit_cast<double>(words[2]));
+    }
+    if (base::is_floating(dtype)) return std::bit_cast<double>(words[1]);
+    if (dtype == base::DType::kBool) return words[1] != 0;
+    return words[1];
+  }
+
+  static c10::IValue to_kind(const c10::Type& type, const at::Scalar& scalar) {
+    switch (type.kind()) {
+      case c10::TypeKind::FloatType: return scalar.toDouble();
+      case c10::TypeKind::BoolType:
+      case c10::TypeKind::SymBoolType: return scalar.toBool();
+      case c10::TypeKind::IntType:
+      case c10::TypeKind::SymIntType: return scalar.toLong();
+      default: return scalar;
+    }
+  }
+
+  static c10::IValue of_numbers(const c10::Type& type, std::span<const std::int64_t> words) {
+    const auto* list = type.castRaw<c10::ListType>();
+    if (list != nullptr) return list_of_numbers(*list->getElementType(), words);
+    const auto dtype = static_cast<base::DType>(words[0]);
+    if (type.kind() == c10::TypeKind::TensorType) {
+      return at::scalar_tensor(number(words), at::TensorOptions().dtype(to_scalar_type(dtype)));
+    }
+    if (type.kind() == c10::TypeKind::ScalarTypeType) return to_scalar_type(dtype);
+    return to_kind(type, number(words));
+  }
+
+  static c10::IValue list_of_numbers(const c10::Type& element,
+                                     std::span<const std::int64_t> words) {
+    c10::List<std::int64_t> integers;
+    c10::List<double> reals;
+    c10::List<bool> booleans;
+    for (; !words.empty(); words = words.subspan(ops::kWordsPerNumber)) {
+      const c10::IValue value = to_kind(element, number(words));
+      if (value.isDouble()) reals.push_back(value.toDouble());
+      if (value.isInt()) integers.push_back(value.toInt());
+      if (value.isBool()) booleans.push_back(value.toBool());
+    }
+    if (element.kind() == c10::TypeKind::FloatType) return reals;
+    if (element.kind() == c10::TypeKind::BoolType) return booleans;
+    return integers;
+  }
+
+  const HostCall& call_;
+  std::size_t position_ = 0;
+};
+
+std::vector<at::Tensor> tensors_of(const torch::jit::Stack& stack) {
+  std::vector<at::Tensor> out;
+  for (const c10::IValue& value : stack) {
+    if (value.isTensor()) {
+      out.push_back(value.toTensor());
+    } else {
+      for (const at::Tensor& tensor : value.toTensorVector()) out.push_back(tensor);
+    }
+  }
+  return out;
+}
+
+c10::OperatorHandle find_operator(std::string_view name) {
+  const std::size_t dot = name.find('.');
+  const std::string overload(dot == std::string_view::npos ? "" : name.substr(dot + 1));
+  return c10::Dispatcher::singleton().findSchemaOrThrow(
+      base::str("aten::", name.substr(0, dot)).c_str(), overload.c_str());
+}
+
+void run(const HostCall& call) {
+  // The kernels run below autograd, on threads that have no state of torch's.
+  const at::AutoDispatchBelowADInplaceOrView below;
+  const std::string_view name = call.text(ops::kHostCallOperator);
+  try {
+    const c10::OperatorHandle op = find_operator(name);
+    Arguments arguments(call);
+    torch::jit::Stack stack;
+    for (const c10::Argument& argument : op.schema().arguments()) {
+      stack.push_back(arguments.next(argument.real_type()));
+    }
+    op.callBoxed(&stack);
+    const std::vector<at::Tensor> results = tensors_of(stack);
+    base::internal_check(results.size() == call.num_outputs(), "aten::", name, ": ",
+                         call.num_outputs(), " results were recorded, got ", results.size());
+    for (std::size_t i = 0; i < results.size(); ++i) {
+      const at::Tensor output = tensor_over(call.output(i));
+      base::internal_check(
+          output.sizes() == results[i].sizes() && output.scalar_type() == results[i].scalar_type(),
+          "aten::", name, ": result ", i, " is not as recorded");
+      output.copy_(results[i]);
+    }
+  } catch (const c10::Error& error) {
+    base::fail(base::ErrorKind::kRuntime, "aten::", name, ": ", error.what_without_backtrace());
+  }
+}
+
+const bool registered = [] {
+  runtime::add_host_kernel(ops::kHostCall, run);
+  return true;
+}();
+
+}  // namespace
+
+void HostCallKernel::operator()(const c10::OperatorHandle& handle, c10::DispatchKeySet keys,
+                                torch::jit::Stack* stack) {
+  runtime::client();  // whether there are host kernels is known once there is a client
+  if (!runtime::has_host_kernels()) return fallback(handle, stack);
+  try {
+    kernel_(handle, keys, stack);
+  } catch (const c10::NotImplementedError&) {
+    // The results' sizes depend on data. Nothing was recorded, and the stack is as it was.
+    fallback(handle, stack);
+  }
+}
+
+}  // namespace torch_xla::aten

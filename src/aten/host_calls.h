@@ -1,0 +1,24 @@
+// Operators that run as calls of PyTorch's CPU kernels from inside programs (ops/host_call.h).
+#pragma once
+
+#include <ATen/core/boxing/KernelFunction.h>
+
+#include <memory>
+
+#include "aten/operator.h"
+#include "aten/record.h"
+
+namespace torch_xla::aten {
+
+// Records the operator where programs can call the host, else runs it on the CPU.
+class HostCallKernel final : public c10::OperatorKernel {
+ public:
+  explicit HostCallKernel(std::unique_ptr<Operator> op) : kernel_(std::move(op)) {}
+  void operator()(const c10::OperatorHandle& handle, c10::DispatchKeySet keys,
+                  torch::jit::Stack* stack);
+
+ private:
+  RecordingKernel kernel_;
+};
+
+}  // namespace torch_xla::aten

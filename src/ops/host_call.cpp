@@ -1,0 +1,103 @@
+// Writes a call's arguments into the attributes of a custom call.
+#include "ops/host_call.h"
+
+#include <bit>
+
+namespace torch_xla::ops {
+namespace {
+
+using Words = std::vector<std::int64_t>;
+
+void append_number(const Scalar& number, DType dtype, Words& words) {
+  const auto z = number.to<std::complex<double>>();
+  words.push_back(static_cast<std::int64_t>(dtype));
+  words.push_back(number.is_floating() || number.is_complex()
+                      ? std::bit_cast<std::int64_t>(z.real())
+                      : number.to<std::int64_t>());
+  words.push_back(std::bit_cast<std::int64_t>(z.imag()));
+}
+
+// Collects operands and attributes, argument by argument.
+class Arguments {
+ public:
+  Arguments(hlo::Builder& builder, const Frame& frame) : builder_(builder), frame_(frame) {}
+
+  void add(const graph::Attribute& attribute) {
+    std::visit([this](const auto& value) { add_value(value); }, attribute);
+    ++position_;
+  }
+
+  hlo::Values operands;
+  hlo::Attributes attributes;
+
+ private:
+  std::string name(char kind) const { return base::str(kind, position_); }
+  void add_words(char kind, Words words) { attributes.emplace_back(name(kind), std::move(words)); }
+
+  std::int64_t operand(Value value) {
+    operands.push_back(value);
+    return static_cast<std::int64_t>(operands.size()) - 1;
+  }
+
+  void add_value(std::monostate) {}
+  void add_value(const graph::Operand& tensor) {
+    add_words('t', {operand(frame_.operands[tensor.index])});
+  }
+  void add_value(const graph::OperandList& list) {
+    Words indices;
+    for (const std::int32_t index : list.indices) {
+      indices.push_back(index < 0 ? -1 : operand(frame_.operands[static_cast<std::size_t>(index)]));
+    }
+    add_words('t', std::move(indices));
+  }
+  // A number that travels with the node is data, so an operand.
+  void add_value(const graph::Number& number) {
+    if (number.slot >= 0) {
+      add_words('t', {operand(detail::tensor_or_data(number, frame_, builder_))});
+      return;
+    }
+    Words words;
+    append_number(number.constant, number.dtype, words);
+    add_words('n', std::move(words));
+  }
+  void add_value(const std::vector<graph::Number>& numbers) {
+    Words words;
+    for (const graph::Number& number : numbers) {
+      append_number(detail::number(number, frame_), number.dtype, words);
+    }
+    add_words('n', std::move(words));
+  }
+  void add_value(const Dims& numbers) {
+    Words words;
+    for (const std::int64_t number : numbers) append_number(number, DType::kInt64, words);
+    add_words('n', std::move(words));
+  }
+  void add_value(const std::vector<bool>& numbers) {
+    Words words;
+    for (const bool number : numbers) append_number(number, DType::kBool, words);
+    add_words('n', std::move(words));
+  }
+  void add_value(DType dtype) { add_words('n', {static_cast<std::int64_t>(dtype), 0, 0}); }
+  void add_value(const std::string& text) { attributes.emplace_back(name('s'), text); }
+
+  hlo::Builder& builder_;
+  const Frame& frame_;
+  std::size_t position_ = 0;
+};
+
+}  // namespace
+
+hlo::Values call_on_host(const std::string& name, hlo::Builder& builder,
+                         std::span<const graph::Attribute* const> args, const Frame& frame,
+                         const std::vector<Shape>& results) {
+  Arguments arguments(builder, frame);
+  for (const graph::Attribute* arg : args) arguments.add(*arg);
+  hlo::CustomCall call;
+  call.call_target_name = kHostCall;
+  call.results = results;
+  call.backend_config = std::move(arguments.attributes);
+  call.backend_config.emplace_back(kHostCallOperator, name);
+  return hlo::custom_call(builder, arguments.operands, call);
+}
+
+}  // namespace torch_xla::ops

@@ -1,0 +1,28 @@
+// Operators that StableHLO cannot express, as calls of PyTorch's own CPU kernels in the middle of a
+// program, on the program's memory: the graph is not cut, and nothing is waited for. The call names
+// the operator and carries its constants; src/aten/host_calls.cpp runs it. Which operators there
+// are is said in host_operators.cpp.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "ops/registry.h"
+
+namespace torch_xla::ops {
+
+// The custom call behind every such operator, and how it carries argument `i` of the schema, which
+// is absent where it is None:
+//   "t<i>"  indices into the call's operands: a tensor, a list of them (-1: None), or a number
+//   "n<i>"  numbers, three words for each: dtype, and the bits of the real and imaginary part
+//   "s<i>"  a text
+inline constexpr const char* kHostCall = "torch_xla.aten";
+inline constexpr const char* kHostCallOperator = "op";
+inline constexpr std::size_t kWordsPerNumber = 3;
+
+// The results of aten::`name` on these arguments; `results` are their types.
+hlo::Values call_on_host(const std::string& name, hlo::Builder& builder,
+                         std::span<const graph::Attribute* const> args, const Frame& frame,
+                         const std::vector<Shape>& results);
+
+}  // namespace torch_xla::ops
