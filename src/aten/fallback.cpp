@@ -24,14 +24,14 @@ void check_supported(const c10::OperatorHandle& op, const torch::jit::Stack& sta
   }
 }
 
+}  // namespace
+
 bool is_first_use(const std::string& name) {
   static auto* const mutex = new std::mutex();
   static auto* const seen = new std::set<std::string>();
   const std::lock_guard lock(*mutex);
   return seen->insert(name).second;
 }
-
-}  // namespace
 
 void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const std::string name = c10::toString(op.operator_name());

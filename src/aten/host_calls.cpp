@@ -5,6 +5,7 @@
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/from_blob.h>
+#include <ATen/ops/isfinite.h>
 #include <ATen/ops/scalar_tensor.h>
 
 #include <bit>
@@ -138,6 +139,13 @@ c10::OperatorHandle find_operator(std::string_view name) {
       base::str("aten::", name.substr(0, dot)).c_str(), overload.c_str());
 }
 
+// MKL ends the process over eigenvalues of what is not finite. PyTorch looks in `linalg.eig` alone.
+void check_operands(std::string_view name, const torch::jit::Stack& stack) {
+  if (name != "_linalg_eigvals") return;
+  TORCH_CHECK(at::isfinite(stack.front().toTensor()).all().item<bool>(),
+              "torch.linalg.eigvals: input tensor should not contain infs or NaNs.");
+}
+
 void run(const HostCall& call) {
   // The kernels run below autograd, on threads that have no state of torch's.
   const at::AutoDispatchBelowADInplaceOrView below;
@@ -149,6 +157,7 @@ void run(const HostCall& call) {
     for (const c10::Argument& argument : op.schema().arguments()) {
       stack.push_back(arguments.next(argument.real_type()));
     }
+    check_operands(name, stack);
     op.callBoxed(&stack);
     const std::vector<at::Tensor> results = tensors_of(stack);
     base::internal_check(results.size() == call.num_outputs(), "aten::", name, ": ",
@@ -170,12 +179,23 @@ const bool registered = [] {
   return true;
 }();
 
+// PyTorch's kernels for the CPU refuse these, each in its own words, and at the call.
+bool takes_half(const torch::jit::Stack& stack, std::size_t count) {
+  for (const c10::IValue& value : torch::jit::last(stack, count)) {
+    if (!value.isTensor() || !value.toTensor().defined()) continue;
+    if (c10::isReducedFloatingType(value.toTensor().scalar_type())) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 void HostCallKernel::operator()(const c10::OperatorHandle& handle, c10::DispatchKeySet keys,
                                 torch::jit::Stack* stack) {
   runtime::client();  // whether there are host kernels is known once there is a client
-  if (!runtime::has_host_kernels()) return fallback(handle, stack);
+  if (!runtime::has_host_kernels() || takes_half(*stack, handle.schema().arguments().size())) {
+    return fallback(handle, stack);
+  }
   try {
     kernel_(handle, keys, stack);
   } catch (const c10::NotImplementedError&) {

@@ -1,69 +1,89 @@
 // Preparation of indices.
 #include "aten/indexing.h"
 
+#include <ATen/ATen.h>
+#include <ATen/ExpandUtils.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 
 #include "aten/copy.h"
+#include "aten/dynamic_shapes.h"
 #include "aten/record.h"
 #include "aten/tensor.h"
 
 namespace torch_xla::aten {
 namespace {
 
-using Indices = c10::List<std::optional<at::Tensor>>;
+bool is_mask(const at::Tensor& index) {
+  return index.scalar_type() == at::kBool || index.scalar_type() == at::kByte;
+}
+
+void check_mask(const at::Tensor& self, const at::Tensor& mask, std::int64_t dim) {
+  for (std::int64_t k = 0; k < mask.dim(); ++k) {
+    TORCH_CHECK_INDEX(dim + k < self.dim() && mask.size(k) == self.size(dim + k),
+                      "The shape of the mask ", mask.sizes(), " at index ", k,
+                      " does not match the shape of the indexed tensor ", self.sizes(),
+                      " at index ", dim + k);
+  }
+}
+
+// The positions of the masks' true elements, one tensor per dimension of a mask. The masks are read
+// at once.
+std::vector<at::Tensor> positions_of(std::vector<at::Tensor> masks, c10::Device device) {
+  std::vector<at::Tensor> on_device;
+  for (const at::Tensor& mask : masks) {
+    if (as_xla(mask) != nullptr) on_device.push_back(mask);
+  }
+  if (!on_device.empty()) report_dynamic_shape("aten::index with a mask");
+  const std::vector<at::Tensor> read = to_cpu(on_device);
+  std::size_t next = 0;
+  std::vector<at::Tensor> out;
+  for (at::Tensor& mask : masks) {
+    if (as_xla(mask) != nullptr) mask = read[next++];
+    for (const at::Tensor& positions : mask.nonzero().unbind(1)) {
+      out.push_back(positions.contiguous().to(device));
+    }
+  }
+  return out;
+}
 
 // Integer indices on self's device. A mask becomes the indices of its true elements, which reads
 // it.
 Indices prepare(const at::Tensor& self, const Indices& indices) {
-  Indices out;
+  std::vector<at::Tensor> masks;
   std::int64_t dim = 0;
-  for (const std::optional<at::Tensor>& optional : indices) {
-    if (!optional.has_value() || !optional->defined()) {
-      out.push_back(std::nullopt);
-      ++dim;
-      continue;
-    }
-    const at::Tensor& index = *optional;
-    TORCH_CHECK_INDEX(index.scalar_type() == at::kLong || index.scalar_type() == at::kInt ||
-                          index.scalar_type() == at::kBool || index.scalar_type() == at::kByte,
+  for (const std::optional<at::Tensor>& index : indices) {
+    const bool is_given = index.has_value() && index->defined();
+    TORCH_CHECK_INDEX(!is_given || index->scalar_type() == at::kLong ||
+                          index->scalar_type() == at::kInt || is_mask(*index),
                       "tensors used as indices must be long, int, byte or bool tensors");
-    if (index.scalar_type() != at::kBool && index.scalar_type() != at::kByte) {
-      out.push_back(index.to(self.device()));
+    if (is_given && is_mask(*index)) {
+      check_mask(self, *index, dim);
+      masks.push_back(*index);
+      dim += index->dim();
+    } else {
       ++dim;
-      continue;
     }
-    for (std::int64_t k = 0; k < index.dim(); ++k) {
-      TORCH_CHECK_INDEX(dim + k < self.dim() && index.size(k) == self.size(dim + k),
-                        "The shape of the mask ", index.sizes(), " at index ", k,
-                        " does not match the shape of the indexed tensor ", self.sizes(),
-                        " at index ", dim + k);
-    }
-    const at::Tensor mask = as_xla(index) != nullptr ? to_cpu({index}).front() : index;
-    for (const at::Tensor& positions : mask.nonzero().unbind(1)) {
-      out.push_back(positions.contiguous().to(self.device()));
-    }
-    dim += index.dim();
   }
-  TORCH_CHECK_INDEX(static_cast<std::int64_t>(out.size()) <= self.dim(),
-                    "too many indices for tensor of dimension ", self.dim(), " (got ", out.size(),
-                    ")");
+  TORCH_CHECK_INDEX(dim <= self.dim(), "too many indices for tensor of dimension ", self.dim(),
+                    " (got ", dim, ")");
+  const std::vector<at::Tensor> positions = positions_of(std::move(masks), self.device());
+  Indices out;
+  std::size_t next = 0;
+  for (const std::optional<at::Tensor>& index : indices) {
+    if (!index.has_value() || !index->defined()) {
+      out.push_back(std::nullopt);
+    } else if (!is_mask(*index)) {
+      out.push_back(index->to(self.device()));
+    } else {
+      for (std::int64_t k = 0; k < index->dim(); ++k) out.push_back(positions[next++]);
+    }
+  }
   return out;
 }
 
 at::Tensor index(const at::Tensor& self, const Indices& indices) {
   static auto* const record = new Recorder("aten::index", "Tensor");
   return (*record)({self, prepare(self, indices)});
-}
-
-// True for `self[mask] = one value`, which needs no indices: a select does it.
-bool is_masked_fill(const at::Tensor& self, const Indices& indices, const at::Tensor& values,
-                    bool accumulate) {
-  if (accumulate || indices.size() != 1 || values.numel() != 1) return false;
-  const std::optional<at::Tensor> mask = indices.get(0);
-  return mask.has_value() && mask->defined() && mask->scalar_type() == at::kBool &&
-         mask->sizes() ==
-             self.sizes().slice(0, std::min<std::size_t>(static_cast<std::size_t>(mask->dim()),
-                                                         static_cast<std::size_t>(self.dim())));
 }
 
 at::Tensor on_device_of(const at::Tensor& self, const at::Tensor& values) {
@@ -74,11 +94,8 @@ at::Tensor& index_put_impl_(at::Tensor& self, const Indices& indices, const at::
                             bool accumulate, bool unsafe) {
   static auto* const record = new Recorder("aten::_index_put_impl_", "");
   const at::Tensor update = on_device_of(self, values);
-  if (is_masked_fill(self, indices, update, accumulate)) {
-    at::Tensor mask = indices.get(0)->to(self.device());
-    while (mask.dim() < self.dim()) mask = mask.unsqueeze(-1);
-    self.masked_fill_(mask, update.reshape({}).to(self.scalar_type()));
-    return self;
+  if (const auto result = put_by_mask(self, indices, update, accumulate)) {
+    return self.copy_(*result);
   }
   TORCH_CHECK(self.scalar_type() == values.scalar_type(),
               "Index put requires the source and destination dtypes match, got ",
@@ -99,7 +116,61 @@ at::Tensor index_put(const at::Tensor& self, const Indices& indices, const at::T
   return index_put_impl_(out, indices, values, accumulate, false);
 }
 
+// The one mask among indices that are else None, and the dimension where it starts.
+std::optional<std::pair<at::Tensor, std::int64_t>> only_mask(const Indices& indices) {
+  std::optional<std::pair<at::Tensor, std::int64_t>> found;
+  std::int64_t dim = 0;
+  for (const std::optional<at::Tensor>& index : indices) {
+    if (index.has_value() && index->defined()) {
+      if (found.has_value() || !is_mask(*index)) return std::nullopt;
+      found.emplace(*index, dim);
+    }
+    ++dim;
+  }
+  return found;
+}
+
+// `values`, which has one element along `dim` for each true element of `mask`, with one for each of
+// the mask's elements: the k-th value stands where the mask is true for the k-th time.
+at::Tensor spread(const at::Tensor& values, const at::Tensor& mask, std::int64_t dim) {
+  if (dim < 0 || values.size(dim) == 1) return values;
+  // There is no k-th value to take, and no true element if the user is right.
+  if (values.size(dim) == 0) {
+    auto sizes = values.sizes().vec();
+    sizes[static_cast<std::size_t>(dim)] = 1;
+    return values.new_zeros(sizes) + values.sum(dim, /*keepdim=*/true);
+  }
+  const at::Tensor order = mask.reshape({-1}).cumsum(0) - 1;
+  return values.index_select(dim, order.clamp(0, values.size(dim) - 1));
+}
+
 }  // namespace
+
+std::optional<at::Tensor> put_by_mask(const at::Tensor& self, const Indices& indices,
+                                      const at::Tensor& values, bool accumulate) {
+  const auto found = only_mask(indices);
+  if (!found.has_value() || as_xla(self) == nullptr) return std::nullopt;
+  const auto& [index, first] = *found;
+  if (index.dim() == 0) return std::nullopt;
+  check_mask(self, index, first);
+  TORCH_CHECK(self.scalar_type() == values.scalar_type() || values.dim() == 0,
+              "Index put requires the source and destination dtypes match, got ",
+              self.scalar_type(), " for the destination and ", values.scalar_type(),
+              " for the source.");
+  const at::Tensor on_device = index.to(self.device());
+  const at::Tensor mask = index.scalar_type() == at::kByte ? on_device.ne(0) : on_device;
+  const std::int64_t rest = self.dim() - first - index.dim();
+  // As the indexed tensor would be, but for the mask's dimensions, which stay as one.
+  const at::Tensor flat = index.dim() == 1 ? self : self.flatten(first, first + index.dim() - 1);
+  const at::Tensor wide = spread(values, mask, values.dim() - 1 - rest).to(self.scalar_type());
+  at::DimVector sizes(static_cast<std::size_t>(rest) + 1, 1);
+  sizes[0] = index.numel();
+  const at::Tensor chosen = mask.reshape(sizes);
+  TORCH_CHECK_INDEX(at::is_expandable_to(wide.sizes(), flat.sizes()),
+                    "shape mismatch: value tensor of shape ", values.sizes(),
+                    " cannot be broadcast to indexing result");
+  return at::where(chosen, accumulate ? flat + wide : wide, flat).reshape(self.sizes());
+}
 
 void register_indexing(torch::Library& m) {
   m.impl("index.Tensor", index);

@@ -2,10 +2,20 @@
 // from the CPU, and boolean masks, whose number of elements only the data tells.
 #pragma once
 
+#include <ATen/core/List.h>
+#include <ATen/core/Tensor.h>
 #include <torch/library.h>
 
 namespace torch_xla::aten {
 
+using Indices = c10::List<std::optional<at::Tensor>>;
+
 void register_indexing(torch::Library& m);
+
+// What `self[indices] = values` makes of self, where the indices are one mask and else None: the
+// mask chooses between self and values, and nobody needs to know how many elements it has. Nothing
+// for other indices. Composed of differentiable operators.
+std::optional<at::Tensor> put_by_mask(const at::Tensor& self, const Indices& indices,
+                                      const at::Tensor& values, bool accumulate);
 
 }  // namespace torch_xla::aten

@@ -10,6 +10,8 @@
 
 #include "aten/composites.h"
 #include "aten/copy.h"
+#include "aten/derivatives.h"
+#include "aten/dynamic_shapes.h"
 #include "aten/fallback.h"
 #include "aten/host_calls.h"
 #include "aten/indexing.h"
@@ -140,12 +142,15 @@ TORCH_LIBRARY_IMPL(aten, XLA, m) {
   register_copies(m);
   register_indexing(m);
   register_composites(m);
+  register_dynamic_shapes(m);
   register_operators(m);
 }
 
 TORCH_LIBRARY_IMPL(aten, AutogradXLA, m) {
   register_copying_views(m);
   register_composites_autograd(m);
+  register_derivatives(m);
+  register_splits(m);
 }
 
 TORCH_LIBRARY_IMPL(_, XLA, m) {

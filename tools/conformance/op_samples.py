@@ -24,7 +24,8 @@ __all__ = ["ARBITRARY_VALUES", "Verdict", "check", "entries"]
 
 @dataclasses.dataclass
 class Verdict:
-    """What came of one entry: `status` is "lowered", "fallback", "wrong" or "skipped"."""
+    """What came of one entry: `status` is "lowered", "dynamic" (results sized by data), "fallback",
+    "wrong" or "skipped"."""
 
     name: str
     status: str
@@ -81,6 +82,10 @@ randint randint_like randn randn_like svd_lowrank uniform torch.ops.aten._flash_
 nn.functional.scaled_dot_product_attention
 """
 ARBITRARY_VALUES = frozenset(_ARBITRARY.split())
+
+
+# The counters of what leaves the device.
+_LEAVES = ("aten::", "DataDependentShape")
 
 
 def _describe(error: Exception) -> str:
@@ -147,7 +152,7 @@ def check(op: OpInfo, dtype: torch.dtype, backward: bool = True, most: int = 24)
             except Exception as error:
                 what = f"sample {index}: {_describe(error)}"
                 return Verdict(op.full_name, "wrong", what)
-            fallbacks.update(name for name in _counter_names() if name.startswith("aten::"))
+            fallbacks.update(name for name in _counter_names() if name.startswith(_LEAVES))
             recorded.append((index, expected + expected_grads, actual + actual_grads))
         try:
             torch_xla.sync()
@@ -159,5 +164,7 @@ def check(op: OpInfo, dtype: torch.dtype, backward: bool = True, most: int = 24)
         except Exception as error:
             return Verdict(op.full_name, "wrong", _describe(error), tuple(sorted(fallbacks)))
     fallbacks.discard("aten::_local_scalar_dense")
-    status = "fallback" if fallbacks else "lowered"
+    status = "lowered"
+    if fallbacks:
+        status = "dynamic" if fallbacks == {"DataDependentShape"} else "fallback"
     return Verdict(op.full_name, status, "", tuple(sorted(fallbacks)), len(recorded))

@@ -1,0 +1,89 @@
+"""Operators that StableHLO cannot express: on the CPU, programs call PyTorch's kernels for them, so
+that the graph is not cut and nothing is read."""
+
+from __future__ import annotations
+
+import counts
+import pytest
+import torch
+
+import torch_xla
+import torch_xla.debug.metrics as metrics
+import torch_xla.runtime as xr
+
+pytestmark = pytest.mark.skipif(
+    xr.device_type() != "CPU", reason="programs call the host on the CPU alone"
+)
+
+_CALLS = {
+    "svd": lambda a: torch.linalg.svd(a).S,
+    "eigh": lambda a: torch.linalg.eigh(a + a.mT.conj()).eigenvalues,
+    "eig": lambda a: torch.linalg.eig(a).eigenvalues.abs().sort().values,
+    "pinv": lambda a: torch.linalg.pinv(a),
+    "lstsq": lambda a: torch.linalg.lstsq(a, a[..., :2]).solution,
+    "ldl_solve": lambda a: torch.linalg.ldl_solve(*torch.linalg.ldl_factor(a + a.mT), a),
+    "matrix_exp": lambda a: torch.linalg.matrix_exp(a),
+    "ormqr": lambda a: torch.ormqr(*torch.geqrf(a), a),
+}
+_DTYPES = (torch.float32, torch.float64, torch.complex64, torch.complex128)
+
+
+@pytest.mark.parametrize("dtype", _DTYPES, ids=str)
+@pytest.mark.parametrize("name", _CALLS)
+def test_host_call_is_part_of_one_program(name, dtype):
+    a = torch.randn(2, 4, 4, dtype=dtype) + 2 * torch.eye(4, dtype=dtype)
+    on_device = a.to("xla")
+    metrics.clear_counters()
+    with counts.counted() as work:
+        result = _CALLS[name](on_device * 1.5) + 1
+        torch_xla.sync(wait=True)
+    assert work.executed == 1
+    assert not [counter for counter in metrics.counter_names() if counter.startswith("aten::")]
+    torch.testing.assert_close(result.cpu(), _CALLS[name](a * 1.5) + 1, rtol=1e-4, atol=1e-4)
+
+
+def test_gradient_passes_through_a_host_call():
+    a = torch.randn(5, 3)
+    grads = []
+    for device in ("cpu", "xla"):
+        x = a.to(device).detach().requires_grad_()
+        torch.linalg.svdvals(x).square().sum().backward()
+        grads.append(x.grad.cpu())
+    torch.testing.assert_close(grads[1], grads[0], rtol=1e-4, atol=1e-4)
+
+
+def test_histograms_are_computed_inside_the_program():
+    x = torch.rand(50, 2)
+    metrics.clear_counters()
+    for expected, actual in zip(
+        (*torch.histogram(x, 5), *torch.histogram(x, torch.linspace(0, 1, 4), weight=x)),
+        (
+            *torch.histogram(x.to("xla"), 5),
+            *torch.histogram(x.to("xla"), torch.linspace(0, 1, 4).to("xla"), weight=x.to("xla")),
+        ),
+        strict=True,
+    ):
+        torch.testing.assert_close(actual.cpu(), expected)
+    assert metrics.counter_value("aten::histogram.bin_ct") is None
+
+
+def test_what_the_kernel_refuses_is_raised_where_the_result_is_read():
+    x = torch.full((3, 3), float("nan"), device="xla")
+    values = torch.linalg.eigvals(x)
+    with pytest.raises(RuntimeError, match="should not contain infs or NaNs"):
+        values.cpu()
+
+
+def test_what_types_tell_is_raised_at_the_call():
+    for call in (
+        lambda d: torch.linalg.eig(torch.ones(3, 4, device=d)),
+        lambda d: torch.linalg.svd(torch.ones(3, device=d)),
+        lambda d: torch.linalg.svd(torch.ones(3, 3, dtype=torch.float16, device=d)),
+        lambda d: torch.linalg.matrix_exp(torch.ones(3, 4, device=d)),
+        lambda d: torch.linalg.lstsq(torch.ones(3, 4, device=d), torch.ones(4, device=d)),
+    ):
+        with pytest.raises(Exception) as expected:
+            call("cpu")
+        with pytest.raises(expected.type) as actual:
+            call("xla")
+        assert str(expected.value).splitlines()[0] in str(actual.value)
