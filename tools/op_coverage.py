@@ -12,12 +12,14 @@ import sys
 
 import torch
 
-from torch_xla._XLAC import _lowered_operators
+from torch_xla._XLAC import _dynamic_operators, _host_operators, _lowered_operators
 
 PAGE = pathlib.Path(__file__).resolve().parent.parent / "docs" / "op_coverage.md"
 
 MEANING = {
     "lowered": "recorded, and compiled by XLA",
+    "host call": "recorded; programs for the CPU call PyTorch's kernel, elsewhere it falls back",
+    "sized by data": "its input is computed and read: one barrier, counted as `DataDependentShape`",
     "view": "recorded as a view that shares memory with its base",
     "out": "`out=` of a lowered operator",
     "own kernel": "a kernel of its own: copies, reads and changes of size",
@@ -32,6 +34,9 @@ _OTHER_KINDS = (
     *("sparse", "_coo_", "_csr", "_spdiags", "quant", "_obs_", "int4", "int8", "_4bit", "nested"),
     *("jagged", "mkldnn", "for_cpu", "_test", "_foobar", "_scaled_mm", "_dep_token", "transformer"),
 )
+
+_HOST = frozenset(_host_operators())
+_DYNAMIC = frozenset(_dynamic_operators())
 
 HEADER = """\
 # Operator coverage
@@ -83,6 +88,10 @@ def outcome(name: str, op: torch._ops.OpOverload, lowered: set[str]) -> str:
 
     if name in lowered:
         return "lowered"
+    if name in _HOST:
+        return "host call"
+    if name in _DYNAMIC:
+        return "sized by data"
     if has_kernel("XLA"):
         if any(argument.is_out for argument in op._schema.arguments):
             return "out"
@@ -127,7 +136,7 @@ def page() -> str:
             lines += ["", f"### Core: {result}", "", *wrapped(core[result])]
     lines += ["", "## All operators that have an outcome of their own", ""]
     groups["fallback"] = [name for name in groups["fallback"] if is_plain(operators[name])]
-    for result in ("lowered", "view", "own kernel", "fallback"):
+    for result in ("lowered", "host call", "sized by data", "view", "own kernel", "fallback"):
         lines += ["", f"### All: {result} ({len(groups[result])})", ""]
         lines += wrapped(by_packet(groups[result]))
     return "\n".join(lines).replace("\n\n\n", "\n\n") + "\n"

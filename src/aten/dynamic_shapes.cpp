@@ -78,6 +78,13 @@ void register_splits(torch::Library& m) {
   m.impl("tensor_split.tensor_indices_or_sections", tensor_split);
 }
 
+std::vector<std::string> dynamic_operators() {
+  std::vector<std::string> names(std::begin(kNames), std::end(kNames));
+  names.emplace_back("repeat_interleave.Tensor");
+  names.emplace_back("tensor_split.tensor_indices_or_sections");
+  return names;
+}
+
 void report_dynamic_shape(const std::string& name) {
   static base::Counter& count = base::counter("DataDependentShape");
   count.add();

@@ -5,12 +5,16 @@
 #include <torch/library.h>
 
 #include <string>
+#include <vector>
 
 namespace torch_xla::aten {
 
 void register_dynamic_shapes(torch::Library& m);
 // Splits at positions that lie on the device. For the autograd key too.
 void register_splits(torch::Library& m);
+
+// Their names, as "bincount".
+std::vector<std::string> dynamic_operators();
 
 // Counts such a barrier as `DataDependentShape`, and warns about the first of each `name` at the
 // user's line.

@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <mutex>
+#include <set>
 
 #include "aten/call.h"
 #include "aten/errors.h"
@@ -224,34 +225,67 @@ at::Tensor Recorder::operator()(torch::jit::Stack stack) {
   return stack.front().toTensor();
 }
 
+void OutKernel::choose_dtype(const std::vector<c10::IValue>& arguments,
+                             torch::jit::Stack& stack) const {
+  static const std::set<std::string> kNames = {"aten::sum",    "aten::mean",    "aten::prod",
+                                               "aten::cumsum", "aten::cumprod", "aten::nansum"};
+  const c10::FunctionSchema& schema = functional_.schema();
+  if (!kNames.contains(schema.name())) return;
+  const std::optional<int> dtype = schema.argumentIndexWithName("dtype");
+  if (!dtype.has_value()) return;
+  c10::IValue& chosen = stack[static_cast<std::size_t>(*dtype)];
+  if (chosen.isNone()) chosen = arguments[out_arguments_.front()].toTensor().scalar_type();
+}
+
+void OutKernel::check(const c10::OperatorHandle& handle, const std::vector<c10::IValue>& arguments,
+                      const torch::jit::Stack& results) {
+  std::call_once(looked_, [&] { has_cpp_meta_ = has_cpp_meta_kernel(handle); });
+  if (has_cpp_meta_) {
+    const torch::jit::Stack stack(arguments.begin(), arguments.end());
+    call_on_meta(handle, arguments.size(), stack);
+    return;
+  }
+  // PyTorch composes these of the functional overload, and then wants its dtype.
+  const bool is_composed =
+      handle.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd);
+  for (std::size_t k = 0; k < out_arguments_.size(); ++k) {
+    const at::Tensor result = results[k].toTensor();
+    const at::Tensor out = arguments[out_arguments_[k]].toTensor();
+    TORCH_CHECK(!is_composed || result.scalar_type() == out.scalar_type(),
+                "Expected out tensor to have dtype ", result.dtype(), ", but got ", out.dtype(),
+                " instead");
+    TORCH_CHECK(c10::canCast(result.scalar_type(), out.scalar_type()), "result type ",
+                result.scalar_type(), " can't be cast to the desired output type ",
+                out.scalar_type());
+    if (out.sizes() == result.sizes() || out.numel() == 0) continue;
+    TORCH_WARN("An output with one or more elements was resized since it had shape ", out.sizes(),
+               ", which does not match the required output shape ", result.sizes(),
+               ". This behavior is deprecated, and in a future PyTorch release outputs will "
+               "not be resized unless they have zero elements. You can explicitly reuse an out "
+               "tensor t by resizing it, inplace, to zero elements with t.resize_(0).");
+  }
+}
+
 void OutKernel::operator()(const c10::OperatorHandle& handle, c10::DispatchKeySet,
                            torch::jit::Stack* stack) {
-  const std::size_t num_arguments = handle.schema().arguments().size();
+  const c10::FunctionSchema& schema = handle.schema();
+  const std::size_t num_arguments = schema.arguments().size();
   const auto arguments = torch::jit::last(*stack, num_arguments).vec();
+  for (const std::size_t i : out_arguments_) {
+    expect_xla(arguments[i].toTensor(), schema.name().substr(6), schema.arguments()[i].name());
+  }
   torch::jit::drop(*stack, num_arguments);
   torch::jit::Stack results;
   for (std::size_t i = 0; i < num_arguments - out_arguments_.size(); ++i) {
     results.push_back(arguments[i]);
   }
+  choose_dtype(arguments, results);
   functional_.callBoxed(&results);
+  check(handle, arguments, results);
   for (std::size_t k = 0; k < out_arguments_.size(); ++k) {
     const at::Tensor result = results[k].toTensor();
     const at::Tensor out = arguments[out_arguments_[k]].toTensor();
-    const std::string& name = handle.schema().arguments()[out_arguments_[k]].name();
-    expect_xla(out, handle.schema().name().substr(6), name);
-    TORCH_CHECK(c10::canCast(result.scalar_type(), out.scalar_type()), "result type ",
-                result.scalar_type(), " can't be cast to the desired output type ",
-                out.scalar_type());
-    if (out.sizes() != result.sizes()) {
-      if (out.numel() != 0) {
-        TORCH_WARN("An output with one or more elements was resized since it had shape ",
-                   out.sizes(), ", which does not match the required output shape ", result.sizes(),
-                   ". This behavior is deprecated, and in a future PyTorch release outputs will "
-                   "not be resized unless they have zero elements. You can explicitly reuse an out "
-                   "tensor t by resizing it, inplace, to zero elements with t.resize_(0).");
-      }
-      out.resize_(result.sizes());
-    }
+    if (out.sizes() != result.sizes()) out.resize_(result.sizes());
     out.copy_(result);
     stack->push_back(out);
   }

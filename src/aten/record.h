@@ -7,6 +7,7 @@
 #include <ATen/core/stack.h>
 
 #include <memory>
+#include <mutex>
 
 #include "aten/operator.h"
 #include "graph/memo.h"
@@ -36,6 +37,7 @@ class Recorder {
 };
 
 // `out=` overloads: runs the functional overload, resizes the out tensors and copies into them.
+// What out tensors PyTorch accepts its Meta kernel says, where there is a compiled one.
 class OutKernel final : public c10::OperatorKernel {
  public:
   OutKernel(c10::OperatorHandle functional, std::vector<std::size_t> out_arguments)
@@ -44,8 +46,16 @@ class OutKernel final : public c10::OperatorKernel {
                   torch::jit::Stack* stack);
 
  private:
+  // Throws if PyTorch would refuse the out tensors, and warns if it would resize them.
+  void check(const c10::OperatorHandle& handle, const std::vector<c10::IValue>& arguments,
+             const torch::jit::Stack& results);
+  // The dtype in which the functional overload computes, where that is the out tensor's.
+  void choose_dtype(const std::vector<c10::IValue>& arguments, torch::jit::Stack& stack) const;
+
   c10::OperatorHandle functional_;
   std::vector<std::size_t> out_arguments_;
+  std::once_flag looked_;
+  bool has_cpp_meta_ = false;
 };
 
 // The process's memo.

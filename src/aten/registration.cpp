@@ -26,6 +26,7 @@ namespace {
 struct Report {
   std::vector<std::string> problems;
   std::vector<std::string> lowered;
+  std::vector<std::string> on_host;
 };
 Report& report() {
   static auto* const instance = new Report();
@@ -61,10 +62,11 @@ bool register_lowered(torch::Library& m, const c10::OperatorHandle& handle) {
     return false;
   }
   if (op->kind != graph::OpKind::kFunctional && op->kind != graph::OpKind::kInPlace) return false;
-  report().lowered.push_back(op->schema.name);
   if (op->lowering->is_host_call) {
+    report().on_host.push_back(op->schema.name);
     register_boxed(m, handle.operator_name(), std::make_unique<HostCallKernel>(std::move(op)));
   } else {
+    report().lowered.push_back(op->schema.name);
     register_boxed(m, handle.operator_name(), std::make_unique<RecordingKernel>(std::move(op)));
   }
   return true;
@@ -166,5 +168,7 @@ std::vector<std::string> registration_problems() {
 }
 
 std::vector<std::string> lowered_operators() { return report().lowered; }
+
+std::vector<std::string> host_operators() { return report().on_host; }
 
 }  // namespace torch_xla::aten

@@ -11,5 +11,7 @@ namespace torch_xla::aten {
 std::vector<std::string> registration_problems();
 // The operators that the recording kernel serves.
 std::vector<std::string> lowered_operators();
+// Those that programs call on the host where they can (see ops/host_call.h).
+std::vector<std::string> host_operators();
 
 }  // namespace torch_xla::aten

@@ -164,6 +164,9 @@ void Registry::add_host_call(const std::string& name, Types types) {
                       Context& context, std::span<const graph::Attribute* const> args,
                       const Frame& frame) -> std::vector<Value> {
     std::vector<Shape> results(context.outputs.begin(), context.outputs.end());
+    if (results.empty() && types == nullptr) {
+      base::fail(base::ErrorKind::kUnimplemented, "aten::", name, ": only PyTorch knows its types");
+    }
     if (results.empty()) results = types(context, args, frame);
     return call_on_host(name, context.builder, args, frame, results);
   };

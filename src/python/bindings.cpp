@@ -9,6 +9,7 @@
 
 #include "aten/copy.h"
 #include "aten/device.h"
+#include "aten/dynamic_shapes.h"
 #include "aten/errors.h"
 #include "aten/generator.h"
 #include "aten/inspect.h"
@@ -146,6 +147,8 @@ void bind_tensors(py::module_& m) {
         [](int i) { return aten::default_generator(static_cast<c10::DeviceIndex>(i)); });
   m.def("_registration_problems", &aten::registration_problems);
   m.def("_lowered_operators", &aten::lowered_operators);
+  m.def("_host_operators", &aten::host_operators);
+  m.def("_dynamic_operators", &aten::dynamic_operators);
 }
 
 void bind_metrics(py::module_& m) {

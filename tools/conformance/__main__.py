@@ -7,8 +7,12 @@ import collections
 import pathlib
 import sys
 
+import modules
 import op_samples
+import op_variants
+import optimizers
 import torch
+from torch.testing._internal.opinfo.core import OpInfo
 
 
 def main() -> int:
@@ -19,6 +23,11 @@ def main() -> int:
     parser.add_argument("--part", default="0/1", help="i/n: every n-th entry from the i-th on")
     parser.add_argument("--samples", type=int, default=24, help="at most, per entry")
     parser.add_argument("--no-backward", action="store_true")
+    parser.add_argument("--modules", action="store_true", help="the database of modules instead")
+    parser.add_argument("--optimizers", action="store_true", help="that of optimizers instead")
+    parser.add_argument(
+        "--variants", nargs="?", const=",".join(op_variants.VARIANTS), help="all, or a list of them"
+    )
     parser.add_argument("--out", type=pathlib.Path, help="file that receives the table too")
     arguments = parser.parse_args()
     wanted = set(filter(None, arguments.only.split(",")))
@@ -26,6 +35,15 @@ def main() -> int:
     chosen = [op for op in op_samples.entries() if not wanted or op.name in wanted][first::stride]
     totals: collections.Counter[str] = collections.Counter()
     lines = []
+    if arguments.modules:
+        found = {
+            i.name: modules.check(i, getattr(torch, arguments.dtype)) for i in modules.entries()
+        }
+        return tell(found)
+    if arguments.optimizers:
+        return tell({i.optim_cls.__name__: optimizers.check(i) for i in optimizers.entries()})
+    if arguments.variants:
+        return check_variants(chosen, arguments)
     for op in chosen:
         verdict = op_samples.check(
             op, getattr(torch, arguments.dtype), not arguments.no_backward, arguments.samples
@@ -39,6 +57,37 @@ def main() -> int:
             arguments.out.write_text("\n".join(lines) + "\n")
     print(", ".join(f"{count} {status}" for status, count in sorted(totals.items())))
     return 1 if totals["wrong"] else 0
+
+
+def tell(found: dict[str, list[str]]) -> int:
+    """Print the problems of each entry."""
+    for name, problems in found.items():
+        for problem in problems:
+            print(f"wrong     {name:30} {problem}")
+    wrong = sum(map(bool, found.values()))
+    print(f"{len(found) - wrong} right, {wrong} wrong")
+    return 1 if wrong else 0
+
+
+def check_variants(chosen: list[OpInfo], arguments: argparse.Namespace) -> int:
+    """Print a line for each problem, and how many there are of each variant."""
+    dtype = getattr(torch, arguments.dtype)
+    names = tuple(arguments.variants.split(","))
+    totals: collections.Counter[str] = collections.Counter()
+    lines = []
+    for op in chosen:
+        if dtype not in op.supported_dtypes("cpu"):
+            continue
+        for problem in op_variants.check(op, dtype, names, min(arguments.samples, 4)):
+            totals[problem.variant] += 1
+            lines.append(
+                f"{problem.variant:22} {op.full_name:40} sample {problem.sample}: {problem.detail}"
+            )
+            print(lines[-1], flush=True)
+        if arguments.out:
+            arguments.out.write_text("\n".join(lines) + "\n")
+    print(", ".join(f"{count} {variant}" for variant, count in sorted(totals.items())))
+    return 1 if totals else 0
 
 
 if __name__ == "__main__":

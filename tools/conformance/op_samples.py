@@ -19,7 +19,10 @@ from torch.utils._pytree import tree_flatten, tree_map
 import torch_xla
 from torch_xla._XLAC import _clear_counters, _counter_names
 
-__all__ = ["ARBITRARY_VALUES", "Verdict", "check", "entries"]
+__all__ = [
+    *("ARBITRARY_VALUES", "Verdict", "check", "compare", "describe", "entries", "gradients"),
+    *("moved", "samples", "tensors", "to_device"),
+]
 
 
 @dataclasses.dataclass
@@ -39,7 +42,9 @@ def entries() -> list[OpInfo]:
     return sorted(op_db, key=lambda op: op.full_name)
 
 
-def _to_device(value: object) -> object:
+def to_device(value: object) -> object:
+    """The same nest with its tensors and devices on the device."""
+
     def move(x: object) -> object:
         if isinstance(x, torch.Tensor):
             moved = x.detach().to("xla")
@@ -51,17 +56,29 @@ def _to_device(value: object) -> object:
     return tree_map(move, value)
 
 
-def _tensors(value: object) -> list[torch.Tensor]:
+def moved(sample: SampleInput) -> SampleInput:
+    """The sample on the device."""
+    return SampleInput(
+        to_device(sample.input),
+        args=to_device(sample.args),
+        kwargs=to_device(sample.kwargs),
+        broadcasts_input=sample.broadcasts_input,
+    )
+
+
+def tensors(value: object) -> list[torch.Tensor]:
+    """Those in a nest of lists, tuples and dicts."""
     return [x for x in tree_flatten(value)[0] if isinstance(x, torch.Tensor)]
 
 
 def _run(op: Callable[..., object], sample: SampleInput) -> list[torch.Tensor]:
     torch.manual_seed(0)
     random.seed(0)
-    return _tensors(op(sample.input, *sample.args, **sample.kwargs))
+    return tensors(op(sample.input, *sample.args, **sample.kwargs))
 
 
-def _gradients(outputs: list[torch.Tensor], inputs: list[torch.Tensor]) -> list[torch.Tensor]:
+def gradients(outputs: list[torch.Tensor], inputs: list[torch.Tensor]) -> list[torch.Tensor]:
+    """Of the sum of the outputs, in those inputs that require them."""
     outputs = [o for o in outputs if o.requires_grad]
     inputs = [i for i in inputs if i.requires_grad]
     if not outputs or not inputs:
@@ -88,11 +105,27 @@ ARBITRARY_VALUES = frozenset(_ARBITRARY.split())
 _LEAVES = ("aten::", "DataDependentShape")
 
 
-def _describe(error: Exception) -> str:
+def describe(error: Exception) -> str:
+    """The error in one line."""
     return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
 
 
-def _compare(expected: list[torch.Tensor], actual: list[torch.Tensor], values: bool) -> str:
+# Relative and absolute: PyTorch's, but for what XLA's transcendentals and orders of sums differ by.
+_TOLERANCES = {
+    torch.bfloat16: (1.6e-2, 1e-2),
+    torch.float16: (2e-3, 2e-3),
+    torch.float64: (1e-7, 1e-7),
+    torch.complex128: (1e-7, 1e-7),
+}
+
+
+def compare(
+    expected: list[torch.Tensor],
+    actual: list[torch.Tensor],
+    values: bool,
+    computed_in: torch.dtype | None = None,
+) -> str:
+    """How the results differ, or nothing; of arbitrary values the types alone."""
     if len(expected) != len(actual):
         return f"{len(expected)} results on the CPU, {len(actual)} on the device"
     for e, a in zip(expected, actual, strict=True):
@@ -103,12 +136,13 @@ def _compare(expected: list[torch.Tensor], actual: list[torch.Tensor], values: b
         if not values:
             a.cpu()
             continue
+        rtol, atol = _TOLERANCES.get(computed_in or e.dtype, (1e-4, 2e-5))
         try:
             torch.testing.assert_close(
                 a.detach().cpu().resolve_conj(),
                 e.detach().resolve_conj(),
-                rtol=1e-4,
-                atol=2e-5,
+                rtol=rtol,
+                atol=atol,
                 equal_nan=True,
                 check_stride=False,
             )
@@ -117,7 +151,8 @@ def _compare(expected: list[torch.Tensor], actual: list[torch.Tensor], values: b
     return ""
 
 
-def _samples(op: OpInfo, dtype: torch.dtype, with_grad: bool, most: int) -> Iterable[SampleInput]:
+def samples(op: OpInfo, dtype: torch.dtype, with_grad: bool, most: int) -> Iterable[SampleInput]:
+    """At most so many of the entry's samples, spread over them."""
     torch.manual_seed(0)
     found = list(op.sample_inputs("cpu", dtype, requires_grad=with_grad))
     step = max(1, len(found) // most)
@@ -133,36 +168,32 @@ def check(op: OpInfo, dtype: torch.dtype, backward: bool = True, most: int = 24)
     recorded = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for index, sample in enumerate(_samples(op, dtype, with_grad, most)):
-            inputs = _tensors((sample.input, sample.args, sample.kwargs))
+        for index, sample in enumerate(samples(op, dtype, with_grad, most)):
+            inputs = tensors((sample.input, sample.args, sample.kwargs))
             try:
                 expected = _run(op.op, sample)
-                expected_grads = _gradients(expected, inputs)
+                expected_grads = gradients(expected, inputs)
             except Exception:  # the CPU refuses the sample: nothing to compare with
                 continue
             try:
-                moved = SampleInput(
-                    _to_device(sample.input),
-                    args=_to_device(sample.args),
-                    kwargs=_to_device(sample.kwargs),
-                )
+                there = moved(sample)
                 _clear_counters()
-                actual = _run(op.op, moved)
-                actual_grads = _gradients(actual, _tensors((moved.input, moved.args, moved.kwargs)))
+                actual = _run(op.op, there)
+                actual_grads = gradients(actual, tensors((there.input, there.args, there.kwargs)))
             except Exception as error:
-                what = f"sample {index}: {_describe(error)}"
+                what = f"sample {index}: {describe(error)}"
                 return Verdict(op.full_name, "wrong", what)
             fallbacks.update(name for name in _counter_names() if name.startswith(_LEAVES))
             recorded.append((index, expected + expected_grads, actual + actual_grads))
         try:
             torch_xla.sync()
             for index, expected, actual in recorded:
-                problem = _compare(expected, actual, op.name not in ARBITRARY_VALUES)
+                problem = compare(expected, actual, op.name not in ARBITRARY_VALUES)
                 if problem:
                     what = f"sample {index}: {problem}"
                     return Verdict(op.full_name, "wrong", what, tuple(sorted(fallbacks)))
         except Exception as error:
-            return Verdict(op.full_name, "wrong", _describe(error), tuple(sorted(fallbacks)))
+            return Verdict(op.full_name, "wrong", describe(error), tuple(sorted(fallbacks)))
     fallbacks.discard("aten::_local_scalar_dense")
     status = "lowered"
     if fallbacks:

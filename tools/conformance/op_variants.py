@@ -1,0 +1,238 @@
+"""The other ways to call an entry of the op database: in place, with `out=`, on inputs that are not
+contiguous, twice differentiated, wrongly. Each is done on the CPU and on the device.
+
+All variants of one entry are recorded before the first value is read, so that the device compiles
+few programs.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from collections.abc import Callable, Iterator
+
+import op_samples
+import torch
+from torch.testing._internal.common_utils import noncontiguous_like
+from torch.testing._internal.opinfo.core import OpInfo, SampleInput
+
+import torch_xla
+
+__all__ = ["VARIANTS", "Problem", "check"]
+
+
+@dataclasses.dataclass
+class Problem:
+    """What went differently on the device."""
+
+    variant: str
+    sample: str
+    detail: str
+
+
+@dataclasses.dataclass
+class _Outcome:
+    """What a call gave: tensors, facts that do not need their values, or an error."""
+
+    tensors: list[torch.Tensor] = dataclasses.field(default_factory=list)
+    facts: object = None
+    error: Exception | None = None
+
+
+def _arguments(sample: SampleInput) -> list[torch.Tensor]:
+    return op_samples.tensors((sample.input, sample.args, sample.kwargs))
+
+
+def _apply(op: Callable[..., object], sample: SampleInput) -> list[torch.Tensor]:
+    return op_samples.tensors(op(sample.input, *sample.args, **sample.kwargs))
+
+
+def _strides(op: OpInfo, sample: SampleInput) -> _Outcome:
+    results = _apply(op.op, sample)
+    return _Outcome(facts=[(r.stride() if r.numel() > 1 else (), r.dtype) for r in results])
+
+
+def _aliasing(op: OpInfo, sample: SampleInput) -> _Outcome:
+    inputs = _arguments(sample)
+    facts = []
+    for result in _apply(op.op, sample):
+        same = [i for i, x in enumerate(inputs) if x is result]
+        shared = [
+            i
+            for i, x in enumerate(inputs)
+            if x.numel()
+            and result.numel()
+            and x.untyped_storage()._cdata == result.untyped_storage()._cdata
+        ]
+        facts.append((same, shared, result._is_view()))
+    return _Outcome(facts=facts)
+
+
+def _noncontiguous(op: OpInfo, sample: SampleInput) -> _Outcome:
+    strided = sample.noncontiguous()
+    results = _apply(op.op, strided)
+    return _Outcome(results, [r.stride() if r.numel() > 1 else () for r in results])
+
+
+def _in_place(op: OpInfo, sample: SampleInput) -> _Outcome:
+    self = sample.input.clone()
+    result = op.inplace_variant(self, *sample.args, **sample.kwargs)
+    if self.requires_grad and sample.input.is_leaf:
+        grads = op_samples.gradients([self], [sample.input])
+        return _Outcome([self, *grads], result is self)
+    return _Outcome([self], result is self)
+
+
+def _double_backward(op: OpInfo, sample: SampleInput) -> _Outcome:
+    outputs = [o for o in _apply(op.op, sample) if o.requires_grad]
+    inputs = [i for i in _arguments(sample) if i.requires_grad]
+    if not outputs or not inputs:
+        return _Outcome()
+    first = torch.autograd.grad(
+        outputs, inputs, [torch.ones_like(o) for o in outputs], create_graph=True, allow_unused=True
+    )
+    given = [g for g in first if g is not None and g.requires_grad]
+    return _Outcome(op_samples.gradients(given, inputs) if given else [])
+
+
+def _outs(results: list[torch.Tensor], change: Callable[[torch.Tensor], torch.Tensor]) -> object:
+    outs = [change(r) for r in results]
+    return outs[0] if len(outs) == 1 else tuple(outs)
+
+
+_OUTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "out": lambda r: torch.empty_like(r),
+    "out of another shape": lambda r: torch.ones((*r.shape, 2), dtype=r.dtype, device=r.device),
+    "out of strides": lambda r: noncontiguous_like(torch.zeros_like(r)),
+    "out of integers": lambda r: torch.zeros_like(r, dtype=torch.int64),
+    "out of float64": lambda r: torch.zeros_like(r, dtype=torch.float64),
+}
+
+
+def _out(
+    op: OpInfo, sample: SampleInput, change: Callable[[torch.Tensor], torch.Tensor]
+) -> _Outcome:
+    with torch.no_grad():
+        results = _apply(op.op, sample)
+        outs = _outs(results, change)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            op.op(sample.input, *sample.args, **sample.kwargs, out=outs)
+    resized = sum(
+        "An output with one or more elements was resized" in str(w.message) for w in caught
+    )
+    written = op_samples.tensors(outs)
+    return _Outcome(written, [resized, *((o.dtype, o.shape) for o in written)])
+
+
+VARIANTS = (
+    *("strides", "aliasing", "noncontiguous", "in place", "double backward"),
+    *_OUTS,
+    "error",
+)
+
+
+def _cases(op: OpInfo, variant: str) -> Callable[[SampleInput], _Outcome] | None:
+    """How the variant is called, if the entry has it."""
+    if variant == "strides":
+        return lambda sample: _strides(op, sample)
+    if variant == "aliasing":
+        return lambda sample: _aliasing(op, sample)
+    if variant == "noncontiguous":
+        return lambda sample: _noncontiguous(op, sample)
+    if variant == "in place" and op.inplace_variant is not None:
+        return lambda sample: _Outcome() if sample.broadcasts_input else _in_place(op, sample)
+    if variant == "double backward" and op.supports_gradgrad:
+        return lambda sample: _double_backward(op, sample)
+    if variant in _OUTS and op.supports_out:
+        return lambda sample: _out(op, sample, _OUTS[variant])
+    return None
+
+
+def _attempt(call: Callable[[SampleInput], _Outcome], sample: SampleInput) -> _Outcome:
+    try:
+        return call(sample)
+    except Exception as error:
+        return _Outcome(error=error)
+
+
+def _differ(expected: _Outcome, actual: _Outcome) -> str:
+    """What differs without looking at values."""
+    if (expected.error is None) != (actual.error is None):
+        return f"expected {_tell(expected)}, got {_tell(actual)}"
+    if expected.error is not None and actual.error is not None:
+        same = isinstance(actual.error, type(expected.error)) or isinstance(
+            expected.error, type(actual.error)
+        )
+        return "" if same else f"expected {_tell(expected)}, got {_tell(actual)}"
+    if expected.facts != actual.facts:
+        return f"expected {expected.facts}, got {actual.facts}"
+    return ""
+
+
+def _tell(outcome: _Outcome) -> str:
+    return "a result" if outcome.error is None else op_samples.describe(outcome.error)
+
+
+def _error_samples(op: OpInfo) -> Iterator[SampleInput]:
+    try:
+        yield from (e.sample_input for e in op.error_inputs("cpu") if e.sample_input is not None)
+    except Exception:  # some lists are for other devices
+        return
+
+
+def check(
+    op: OpInfo, dtype: torch.dtype, variants: tuple[str, ...], most: int = 4
+) -> list[Problem]:
+    """The first problem of each variant of the entry, for up to `most` samples each."""
+    problems: list[Problem] = []
+    recorded: list[tuple[str, str, _Outcome, _Outcome]] = []
+    with_grad = op.supports_autograd and dtype in op.supported_backward_dtypes("cpu")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for variant in variants:
+            if variant == "error":
+                samples, call = (
+                    list(_error_samples(op))[:most],
+                    lambda s: _Outcome(_apply(op.op, s)),
+                )
+            else:
+                if variant == "double backward" and not with_grad:
+                    continue
+                samples = op_samples.samples(op, dtype, with_grad, most)
+                call = _cases(op, variant)
+            if call is None:
+                continue
+            for index, sample in enumerate(samples):
+                expected = _attempt(call, sample)
+                if variant == "error" and expected.error is None:
+                    continue
+                actual = _attempt(call, op_samples.moved(sample))
+                problem = _differ(expected, actual)
+                if problem:
+                    problems.append(Problem(variant, str(index), problem))
+                    break
+                recorded.append((variant, str(index), expected, actual))
+        problems += _compared(op, dtype, recorded)
+    return problems
+
+
+def _compared(
+    op: OpInfo, dtype: torch.dtype, recorded: list[tuple[str, str, _Outcome, _Outcome]]
+) -> list[Problem]:
+    found: dict[str, Problem] = {}
+    with_values = op.name not in op_samples.ARBITRARY_VALUES
+    try:
+        torch_xla.sync()
+    except Exception as error:
+        return [Problem("all", "", op_samples.describe(error))]
+    for variant, label, expected, actual in recorded:
+        if variant in found:
+            continue
+        try:
+            detail = op_samples.compare(expected.tensors, actual.tensors, with_values, dtype)
+        except Exception as error:
+            detail = op_samples.describe(error)
+        if detail:
+            found[variant] = Problem(variant, label, detail)
+    return list(found.values())

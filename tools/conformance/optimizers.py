@@ -1,0 +1,76 @@
+"""PyTorch's database of optimizers on the device: each of its configurations and implementations,
+three steps of a small model."""
+
+from __future__ import annotations
+
+import warnings
+
+import op_samples
+import torch
+from torch.testing._internal.common_optimizers import OptimizerInfo, optim_db
+
+import torch_xla
+
+__all__ = ["check", "entries"]
+
+_IMPLEMENTATIONS = ("", "foreach", "fused", "capturable", "differentiable")
+
+
+def entries() -> list[OptimizerInfo]:
+    """The database's entries, by name."""
+    return sorted(optim_db, key=lambda info: info.optim_cls.__name__)
+
+
+def _steps(info: OptimizerInfo, settings: dict[str, object], device: str) -> list[torch.Tensor]:
+    torch.manual_seed(0)
+    weight = torch.randn(3, 2, dtype=torch.float64).to(device).detach().requires_grad_()
+    bias = torch.randn(3, dtype=torch.float64).to(device).detach().requires_grad_()
+    x = torch.randn(4, 2, dtype=torch.float64).to(device)
+    # Muon takes matrices alone.
+    parameters = [weight] if info.optim_cls.__name__ == "Muon" else [weight, bias]
+    optimizer = info.optim_cls(parameters, **settings)
+
+    def closure() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = (x @ weight.t() + bias).tanh().square().mean()
+        loss.backward()
+        return loss
+
+    for _ in range(3):
+        if info.step_requires_closure:
+            optimizer.step(closure)
+        else:
+            closure()
+            optimizer.step()
+    if device == "xla":
+        torch_xla.sync()
+    return [p.detach() for p in (weight, bias)]
+
+
+def check(info: OptimizerInfo) -> list[str]:
+    """What differs from the CPU's plain loop, by configuration and implementation."""
+    problems = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for given in info.optim_inputs_func(device="cpu"):
+            for flag in _IMPLEMENTATIONS:
+                known = (
+                    *info.supported_impls,
+                    *(["capturable"] if info.has_capturable_arg else []),
+                )
+                if flag and flag not in known:
+                    continue
+                chosen = {flag: True} if flag else {}
+                settings = {**given.kwargs, **chosen}
+                plain = {**given.kwargs, **({} if flag == "capturable" else chosen)}
+                try:
+                    expected = _steps(info, plain, "cpu")
+                except Exception:  # the CPU refuses the combination
+                    continue
+                try:
+                    problem = op_samples.compare(expected, _steps(info, settings, "xla"), True)
+                except Exception as error:
+                    problem = op_samples.describe(error)
+                if problem:
+                    problems.append(f"{settings}: {problem}")
+    return problems
