@@ -4,7 +4,7 @@ open.
 A profile is taken in this process (`start_trace`, `stop_trace`) or asked for from another one
 (`start_server` here, `trace` there). It has the annotations of the program (`Trace`, `StepTrace`,
 `trace_me`), compilations, transfers and waits, the programs on each device, and what the plugin
-itself records. While none is taken, an annotation costs a fraction of a microsecond.
+itself records. While none is taken, an annotation costs about a microsecond.
 """
 
 from __future__ import annotations
