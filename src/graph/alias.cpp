@@ -29,9 +29,7 @@ AliasRef Alias::make(LiveSet& live, const TensorType* type, Value value) {
   return live.add_locked(type, std::move(value));
 }
 
-void Alias::write(Value value, std::vector<NodeRef>& garbage) { rebase(std::move(value), garbage); }
-
-void Alias::rebase(Value value, std::vector<NodeRef>& garbage) {
+void Alias::write(Value value, std::vector<NodeRef>& garbage) {
   garbage.push_back(std::move(value_.node));
   value_ = std::move(value);
   ++epoch_;

@@ -54,14 +54,12 @@ class Alias : public base::Pooled {
 
   // The members below are read and written under the LiveSet's lock.
   const Value& value() const { return value_; }
-  // Replaces what the memory holds.
+  // Replaces what the memory holds, or its value by an equal one (its leaf, after a barrier). Views
+  // must be read anew.
   void write(Value value, std::vector<NodeRef>& garbage);
-  // Replaces the value by an equal one (its leaf, after a barrier); views must be read anew, but
-  // nothing was written.
-  void rebase(Value value, std::vector<NodeRef>& garbage);
   // Views must be read anew: what they were read as can't be computed any more.
   void expire_views() { ++epoch_; }
-  // Counts writes and rebases: a view read at another epoch is stale.
+  // Counts writes: a view read at another epoch is stale.
   std::uint64_t epoch() const { return epoch_; }
   // The array that the value was when a barrier last computed or an upload made it. The step that
   // writes the alias may donate that array to its new value.

@@ -56,7 +56,7 @@ LiveValues collect_live(Device& device, std::vector<graph::NodeRef>& garbage) {
       alias.expire_views();
     } else if (const graph::DataPtr data = value.node->data(value.output)) {
       // A read computed it.
-      alias.rebase({graph::Node::make_leaf(data), 0}, garbage);
+      alias.write({graph::Node::make_leaf(data), 0}, garbage);
       alias.settle(data);
     } else {
       live.roots.push_back(value);
@@ -118,7 +118,7 @@ Plan plan_sync(Device& device) {
       data = std::move(array);
       value.node->set_data(value.output, data);
     }
-    alias.rebase({graph::Node::make_leaf(data), 0}, plan.garbage);
+    alias.write({graph::Node::make_leaf(data), 0}, plan.garbage);
     alias.settle(std::move(data));
   }
   plan.trace.roots = std::move(roots);
