@@ -2,6 +2,7 @@
 
 One row per name: where it is, and a call that returns whether the result is right. What has more to
 it has its own tests; here stands that the name exists, takes these arguments and does its work.
+Names for looking, saving and exporting are in test_api_table_observation.py.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import io
 import pathlib
 import re
 import tempfile
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -35,7 +37,7 @@ import torch_xla.utils.utils as xu
 from torch_xla.experimental import callback, custom_kernel, plugins
 from torch_xla.experimental.distributed_checkpoint import CheckpointManager, prime_optimizer
 from torch_xla.experimental.spmd_fully_sharded_data_parallel import SpmdFullyShardedDataParallel
-from torch_xla.utils import gcsfs, keyd_queue
+from torch_xla.utils import dlpack, gcsfs, keyd_queue
 from torch_xla.utils.closures import AsyncClosureHandler
 
 XLA = "xla:0"
@@ -298,6 +300,16 @@ A4: dict[str, Callable[[], Any]] = {
     "spmd.wrap_if_sharded": lambda: xs.wrap_if_sharded(3) == 3,
     "spmd.ShardingSpec": lambda: xs.ShardingSpec(xs.Mesh(*MESH), ("data",), minibatch=False),
     "spmd.ShardingType": lambda: xs.ShardingType.REPLICATED == 0,
+    "spmd.xla_distribute_tensor": lambda: (
+        xs.xla_distribute_tensor(
+            torch.ones(2),
+            types.SimpleNamespace(
+                device_type="xla", mesh=torch.tensor([0]), mesh_dim_names=("data",)
+            ),
+            placements=None,
+        ).device
+        == torch.device(XLA)
+    ),
     "spmd.apply_xla_patch_to_nn_linear": lambda: xs.apply_xla_patch_to_nn_linear(nn.Linear(2, 1)),
     "spmd.XLAPatchedLinear": lambda: (
         xs.XLAPatchedLinear.apply(ones(1, 2), ones(3, 2)).shape == (1, 3)
@@ -467,6 +479,7 @@ A8: dict[str, Callable[[], Any]] = {
     "keyd_queue.Queue": lambda: keyd_queue.Queue(maxsize=1024).max_size() == 1024,
     "keyd_queue.KeydQueue": lambda: keyd_queue.KeydQueue(maxsize=1024).max_size() == 1024,
     "AsyncClosureHandler": lambda: AsyncClosureHandler(max_queue_size=100).run_all([]) is None,
+    "dlpack": lambda: dlpack.from_dlpack(dlpack.to_dlpack(ones())).tolist() == [1, 1],
     "gcsfs-L": lambda: attempt(lambda: gcsfs.generic_open("gs://x/y"), NotImplementedError),
     "_XLAC._xla_runtime_is_initialized": lambda: (
         ones().tolist() and torch_xla._XLAC._xla_runtime_is_initialized()
@@ -537,3 +550,39 @@ ROWS = {
 @pytest.mark.parametrize("row", ROWS)
 def test_name_takes_its_documented_arguments(row):
     assert ROWS[row]()
+
+
+# Names of the list that are not there, with what they would be for. One that comes leaves it.
+MISSING = {
+    "core.xla_op_registry.register": "operators that users write in HLO",
+    "core.xla_builder.create_computation": "the same",
+    "distributed.spmd.XLAShardedTensor": "tensors split over several devices",
+    "distributed.spmd.annotate_custom_sharding": "the same",
+    "distributed.spmd.shard_as": "the same",
+    "distributed.spmd.auto_policy": "shardings that XLA finds",
+    "distributed.spmd.enable_manual_sharding": "code per shard",
+    "distributed.spmd.debugging.visualize_tensor_sharding": "drawings of shardings",
+    "distributed.xla_multiprocessing.create_optimized_replica_groups": "groups by a TPU's topology",
+    "core.xla_model.send": "exchange with another replica",
+    "core.xla_model.recv": "the same",
+    "experimental.gru.GRU": "a GRU as one loop",
+    "experimental.xla_quantized_matmul.XlaQuantizedLinear": "quantised products",
+    "utils.cached_dataset.CachedDataset": "removed from torch_xla, too",
+    "utils.tf_record_reader": "removed from torch_xla, too",
+    "tf_saved_model_integration": "needs TensorFlow",
+}
+
+
+@pytest.mark.parametrize("name", MISSING)
+def test_missing_name_is_still_missing(name):
+    path = name.split(".")
+    found: Any = torch_xla
+    for i, part in enumerate(path):
+        if not hasattr(found, part):
+            try:
+                found = importlib.import_module("torch_xla." + ".".join(path[: i + 1]))
+            except ImportError:
+                return
+        else:
+            found = getattr(found, part)
+    pytest.fail(f"torch_xla.{name} is there: give it a row")

@@ -186,6 +186,33 @@ def test_sharding_on_a_mesh_of_one(device):
     assert xs.ShardingSpec(mesh, ("data", None)).can_apply(t)
 
 
+class FakeDeviceMesh:
+    """What is asked of a DeviceMesh; making a real one starts a process group."""
+
+    device_type, mesh, mesh_dim_names = "xla", torch.tensor([[0]]), ("data", "model")
+
+
+def test_distributed_tensors_on_a_mesh_of_one(device):
+    from torch.distributed.tensor import Partial, Replicate, Shard
+
+    mesh = FakeDeviceMesh()
+    t = xs.xla_distribute_tensor(torch.ones(4, 2), mesh, [Replicate(), Shard(0)])
+    assert t.device == device and xs.sharding_of(t).partition_spec == (1, None)
+    assert xs.sharding_of(xs.xla_distribute_tensor(t, mesh)).partition_spec == (None, None)
+    with pytest.raises(ValueError, match="can't be placed"):
+        xs.xla_distribute_tensor(t, mesh, [Partial()])
+    seen = []
+    module = xs.xla_distribute_module(
+        torch.nn.Linear(2, 1),
+        mesh,
+        partition_fn=lambda name, m, where: seen.append((name, where)),
+        output_fn=lambda m, outputs, where: outputs + 1,
+    )
+    assert seen == [("", mesh)] and module.weight.device == device
+    want = torch.nn.functional.linear(t, module.weight, module.bias) + 1
+    assert torch.equal(module(t), want)
+
+
 def test_spmd_of_one_device_is_the_device():
     out = run_in_process(
         """

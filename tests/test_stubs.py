@@ -12,6 +12,8 @@ def test_stub_names_what_the_module_has():
     assert _XLAC.__file__ is not None
     stub = pathlib.Path(_XLAC.__file__).with_name("_XLAC.pyi")
     named = {
-        node.name for node in ast.parse(stub.read_text()).body if isinstance(node, ast.FunctionDef)
+        node.name
+        for node in ast.parse(stub.read_text()).body
+        if isinstance(node, (ast.ClassDef, ast.FunctionDef))
     }
     assert named == {name for name in dir(_XLAC) if callable(getattr(_XLAC, name))}

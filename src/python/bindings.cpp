@@ -9,6 +9,7 @@
 
 #include "aten/copy.h"
 #include "aten/device.h"
+#include "aten/dlpack.h"
 #include "aten/dynamic_shapes.h"
 #include "aten/errors.h"
 #include "aten/generator.h"
@@ -142,6 +143,14 @@ void bind_tensors(py::module_& m) {
   m.def("_contiguous", [](const at::Tensor& t, at::MemoryFormat format) {
     const py::gil_scoped_release release;
     return t.__dispatch_contiguous(format);
+  });
+  m.def("_cpu_view", [](const at::Tensor& t) {
+    const py::gil_scoped_release release;
+    return aten::cpu_view(t);
+  });
+  m.def("_adopt", [](const at::Tensor& cpu, int i) {
+    const py::gil_scoped_release release;
+    return aten::adopt(cpu, c10::Device(c10::DeviceType::XLA, static_cast<c10::DeviceIndex>(i)));
   });
   m.def("_default_generator",
         [](int i) { return aten::default_generator(static_cast<c10::DeviceIndex>(i)); });

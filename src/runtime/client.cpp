@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "base/settings.h"
 #include "runtime/executor.h"
+#include "runtime/shared_memory.h"
 
 namespace torch_xla::runtime {
 namespace {
@@ -186,6 +187,7 @@ void shutdown() {
   if (state.owned_client == nullptr) return;
   const auto error = std::make_exception_ptr(
       base::Error(base::ErrorKind::kRuntime, "the tensor's device was shut down"));
+  end_shared_memory();
   for (Device* device : state.owned_client->devices()) {
     device->launches().close();
     device->arrays().release_all(error);

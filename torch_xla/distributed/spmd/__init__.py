@@ -1,6 +1,12 @@
 """One program over a mesh of devices. Here the mesh has one device: every sharding is the whole
 tensor, and annotations are checked and kept."""
 
+from torch_xla.distributed.spmd.dtensor import (
+    convert_to_xla_mesh,
+    convert_to_xla_partition_spec,
+    xla_distribute_module,
+    xla_distribute_tensor,
+)
 from torch_xla.distributed.spmd.linear import (
     EinsumLinear,
     XLAPatchedLinear,
@@ -36,6 +42,8 @@ __all__ = [
     "XLAShard",
     "apply_xla_patch_to_nn_linear",
     "clear_sharding",
+    "convert_to_xla_mesh",
+    "convert_to_xla_partition_spec",
     "get_1d_mesh",
     "get_global_mesh",
     "local_shards",
@@ -44,5 +52,7 @@ __all__ = [
     "set_global_mesh",
     "sharding_of",
     "wrap_if_sharded",
+    "xla_distribute_module",
+    "xla_distribute_tensor",
     "xla_patched_nn_linear_forward",
 ]

@@ -1,0 +1,85 @@
+"""What torch.distributed.tensor calls for meshes of xla devices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from torch_xla.distributed.spmd.mesh import Mesh
+from torch_xla.distributed.spmd.sharding import mark_sharding
+
+
+def convert_to_xla_mesh(device_mesh: Any) -> Mesh:
+    """The mesh of a `torch.distributed.DeviceMesh`.
+
+    Raises:
+        ValueError: it is not one of xla devices.
+    """
+    if device_mesh.device_type != "xla":
+        raise ValueError(f"expected a mesh of xla devices, got one of {device_mesh.device_type}")
+    numbers = np.asarray(device_mesh.mesh.tolist())
+    return Mesh(numbers.ravel(), numbers.shape, device_mesh.mesh_dim_names)
+
+
+def convert_to_xla_partition_spec(
+    tensor: torch.Tensor, placements: Sequence[Any]
+) -> tuple[Any, ...]:
+    """The axis of the mesh, by number, that splits each dimension; placements are by axis.
+
+    Raises:
+        ValueError: a placement is neither of one dimension nor a replica.
+    """
+    spec: list[Any] = [None] * tensor.dim()
+    for axis, placement in enumerate(placements):
+        if placement.is_shard():
+            spec[placement.dim] = axis
+        elif not placement.is_replicate():
+            raise ValueError(f"a tensor of an xla mesh can't be placed as {placement}")
+    return tuple(spec)
+
+
+def xla_distribute_tensor(
+    tensor: torch.Tensor, device_mesh: Any, placements: Sequence[Any] | None = None
+) -> torch.Tensor:
+    """A tensor spread over a mesh, which here has one device.
+
+    Args:
+        tensor: the tensor, on any device.
+        device_mesh: a `torch.distributed.DeviceMesh` of xla devices.
+        placements: by axis, `Shard(dim)` or `Replicate()`; replicated by default.
+    """
+    mesh = convert_to_xla_mesh(device_mesh)
+    moved = tensor if tensor.device.type == "xla" else tensor.to("xla")
+    spec = convert_to_xla_partition_spec(moved, placements or ())
+    return mark_sharding(moved, mesh, spec)
+
+
+def xla_distribute_module(
+    module: nn.Module,
+    device_mesh: Any = None,
+    partition_fn: Callable[[str, nn.Module, Any], None] | None = None,
+    input_fn: Callable[..., Any] | None = None,
+    output_fn: Callable[..., Any] | None = None,
+) -> nn.Module:
+    """Spread a module's parameters over a mesh.
+
+    Args:
+        module: the module, moved to the device.
+        device_mesh: a `torch.distributed.DeviceMesh` of xla devices.
+        partition_fn: called with the name, module and mesh of each module inside.
+        input_fn: called with the module, its inputs and the mesh before `forward`.
+        output_fn: called with the module, its outputs and the mesh after it.
+    """
+    module.to("xla")
+    for name, child in module.named_modules():
+        if partition_fn is not None:
+            partition_fn(name, child, device_mesh)
+    if input_fn is not None:
+        module.register_forward_pre_hook(lambda m, inputs: input_fn(m, inputs, device_mesh))
+    if output_fn is not None:
+        module.register_forward_hook(lambda m, _, outputs: output_fn(m, outputs, device_mesh))
+    return module
