@@ -9,6 +9,7 @@
 #include <set>
 
 #include "aten/call.h"
+#include "aten/eager.h"
 #include "aten/errors.h"
 #include "aten/infer.h"
 #include "aten/tensor.h"
@@ -210,6 +211,7 @@ void RecordingKernel::operator()(const c10::OperatorHandle&, c10::DispatchKeySet
   if (recorded.num_pending != 0) [[unlikely]]
     warn_if_large(recorded.num_pending);
   push_results(op, call, std::move(recorded), stack);
+  note_recorded(call.device(), *entry);
 }
 
 Recorder::Recorder(const char* name, const char* overload)

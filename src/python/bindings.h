@@ -14,4 +14,7 @@ void bind_inspection(pybind11::module_& m);
 // Programs that leave the process or come from elsewhere, their memory, traces of what runs.
 void bind_programs(pybind11::module_& m);
 
+// Captured functions.
+void bind_regions(pybind11::module_& m);
+
 }  // namespace torch_xla::python

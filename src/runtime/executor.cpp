@@ -25,6 +25,8 @@ namespace {
 
 std::atomic<std::int64_t> compile_count{0};
 std::atomic<std::int64_t> launch_count{0};
+thread_local base::Hash128 last_key;
+thread_local std::weak_ptr<const CompiledProgram> last_program;
 
 CompileCache& cache() {
   static auto* const instance = new CompileCache();
@@ -93,6 +95,7 @@ FoundProgram find_program(const graph::Trace& trace, std::span<const ops::Donati
   const base::Hash128 options_key = compile_options_key(platform());
   const base::Hash128 strict = key_of(trace.strict_key, options_key, donations);
   FoundProgram found{cache().find(strict)};
+  last_key = strict;
   if (found.program == nullptr) {
     std::vector<bool> promoted;
     base::Hash128 key = strict;
@@ -101,6 +104,7 @@ FoundProgram find_program(const graph::Trace& trace, std::span<const ops::Donati
       promoted = cache().changed_constants(relaxed, trace.promotables);
       if (!promoted.empty()) key = promoted_key(relaxed, promoted, trace.promotables);
     }
+    last_key = key;
     found.program = cache().find_or_compile(key, [&] {
       const auto start = std::chrono::steady_clock::now();
       bool was_compiled = false;
@@ -129,6 +133,7 @@ void find_program(Launch& launch, const graph::Trace& trace, RunKind kind) {
       observe_graph(observed);
     FoundProgram found = find_program(trace, launch.donations);
     launch.program = std::move(found.program);
+    last_program = launch.program;
     if (is_seen) [[unlikely]]
       observe_program(observed, *launch.program, found.compile_seconds);
   } catch (const base::Error& error) {
@@ -296,6 +301,23 @@ std::string pending_graph_key(Device& device, std::span<const graph::Value> valu
 ComputationStats computation_stats() {
   return {compile_count.load(std::memory_order_relaxed),
           launch_count.load(std::memory_order_relaxed)};
+}
+
+std::string last_program_key() {
+  return last_key == base::Hash128{} ? std::string() : base::to_string(last_key);
+}
+
+std::map<std::string, std::int64_t> last_program_memory() {
+  const CompiledProgramPtr program = last_program.lock();
+  if (program == nullptr) return {};
+  const pjrt::CompiledMemoryStats stats = program->executable->compiled_memory_stats();
+  return {{"generated_code_size_in_bytes", stats.generated_code_size_in_bytes},
+          {"argument_size_in_bytes", stats.argument_size_in_bytes},
+          {"output_size_in_bytes", stats.output_size_in_bytes},
+          {"alias_size_in_bytes", stats.alias_size_in_bytes},
+          {"temp_size_in_bytes", stats.temp_size_in_bytes},
+          {"host_temp_size_in_bytes", stats.host_temp_size_in_bytes},
+          {"peak_memory_in_bytes", stats.peak_memory_in_bytes}};
 }
 
 void clear_compilation_cache() { cache().clear(); }

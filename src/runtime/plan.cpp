@@ -11,6 +11,7 @@
 #include "base/settings.h"
 #include "base/stored_dtype.h"
 #include "graph/alias.h"
+#include "runtime/capture.h"
 #include "runtime/device.h"
 
 namespace torch_xla::runtime {
@@ -30,10 +31,12 @@ class RecordingLock {
 
 // A node that a barrier of another thread has used up has no operands left.
 void check_complete(const graph::Trace& trace) {
+  for (const graph::DataPtr& leaf : trace.leaves) check_is_array(*leaf);
   for (const graph::Trace::Step& step : trace.steps) {
     base::internal_check(step.node->operands().size() == step.node->entry()->operands.size(),
                          "a value of aten::", step.node->entry()->op->name,
-                         " was read before a barrier and used after it");
+                         " was read before a barrier, or made in a captured function, and used "
+                         "after it");
   }
 }
 
@@ -95,10 +98,12 @@ class DonationFinder {
 Plan plan_sync(Device& device) {
   Plan plan;
   LiveValues live;  // freed outside the lock
+  const BarrierScope barrier;
   const RecordingLock lock(device);
   device.live().reset_recorded();
   live = collect_live(device, plan.garbage);
   if (live.roots.empty()) return plan;
+  check_runs_allowed();
   plan.place = device.launches().reserve();
   plan.trace = graph::walk(live.roots);
   check_complete(plan.trace);
@@ -180,9 +185,15 @@ Plan plan_compute(Device& device, const ReadValues& read, std::vector<ArrayPtr>&
   const RecordingLock lock(device);
   values = read(plan.garbage);
   for (const graph::Value& value : values) {
-    if (array_of(value) == nullptr) missing.push_back(value);
+    const graph::DataPtr& data = value.node->data(value.output);
+    if (data == nullptr) {
+      missing.push_back(value);
+    } else {
+      check_is_array(*data);
+    }
   }
   if (!missing.empty()) {
+    check_runs_allowed();
     plan.place = device.launches().reserve();
     plan.trace = graph::walk(missing);
     check_complete(plan.trace);

@@ -31,6 +31,8 @@ struct State {
   std::map<std::string, Options> defaults;  // by platform, what is not rejected; under mutex
 };
 
+thread_local std::optional<Options> thread_options;
+
 State& state() {
   static auto* const instance = new State();
   return *instance;
@@ -67,8 +69,14 @@ void set_custom_compile_options(Options options) {
 }
 
 Options custom_compile_options() {
+  Options options = thread_options.value_or(Options());
   const std::lock_guard lock(state().mutex);
-  return state().custom;
+  options.insert(state().custom.begin(), state().custom.end());
+  return options;
+}
+
+std::optional<Options> set_thread_compile_options(std::optional<Options> options) {
+  return std::exchange(thread_options, std::move(options));
 }
 
 Options parse_xla_flags(std::string_view text) {
@@ -119,8 +127,7 @@ base::Hash128 compile_options_key(std::string_view platform) {
   base::Hasher hasher;
   hasher.add(platform);
   base::settings().add_compile_key(hasher);
-  const std::lock_guard lock(state().mutex);
-  add_options(hasher, state().custom);
+  add_options(hasher, custom_compile_options());
   return hasher.finish();
 }
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -16,6 +17,10 @@ namespace torch_xla::runtime {
 // XLA's flags by name, without dashes; they hold for later compilations and are part of their key.
 void set_custom_compile_options(std::map<std::string, pjrt::OptionOverride> options);
 std::map<std::string, pjrt::OptionOverride> custom_compile_options();
+
+// Options that hold in this thread, before those above; none: no such options. Returns what held.
+std::optional<std::map<std::string, pjrt::OptionOverride>> set_thread_compile_options(
+    std::optional<std::map<std::string, pjrt::OptionOverride>> options);
 
 // For a program on one device; the device is named by the launch.
 pjrt::CompileOptions compile_options(std::string_view platform);

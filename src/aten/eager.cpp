@@ -1,0 +1,33 @@
+// Groups as in content-defined chunking: a group ends behind an operation whose key says so, so that
+// the groups of a loop's second turn are those of its first, wherever a read cut them before.
+#include "aten/eager.h"
+
+#include "aten/copy.h"
+#include "aten/errors.h"
+#include "runtime/capture.h"
+#include "runtime/executor.h"
+
+namespace torch_xla::aten {
+namespace {
+
+constexpr std::uint64_t kMinOperations = 8;
+constexpr std::uint64_t kMaxOperations = 128;
+// One in so many operations ends a group.
+constexpr std::uint64_t kSpacing = 8;
+
+// Since this thread's last launch. Two threads that record on one device launch each other's
+// operations; both go on counting.
+thread_local std::uint64_t num_recorded = 0;
+
+}  // namespace
+
+void run_eagerly(runtime::Device& device, const graph::Entry& entry) {
+  if (runtime::is_capturing()) return;
+  ++num_recorded;
+  const bool ends_group = num_recorded >= kMinOperations && entry.key.lo % kSpacing == 0;
+  if (!ends_group && num_recorded < kMaxOperations) return;
+  num_recorded = 0;
+  blocking([&] { translating([&] { runtime::sync(device, /*wait=*/false); }); });
+}
+
+}  // namespace torch_xla::aten

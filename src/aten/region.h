@@ -1,0 +1,75 @@
+// Capturing a function on xla tensors as a region, and recording nodes that hold regions. Works
+// below autograd: the Python package adds gradients.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "graph/region.h"
+#include "runtime/capture.h"
+#include "runtime/device.h"
+
+namespace torch_xla::aten {
+
+// A region, and the tensors that it reads beside its arguments.
+struct CapturedGraph {
+  graph::RegionPtr region;
+  std::vector<at::Tensor> constants;
+  // What the last call's node pointed to, and for which operands: the next call's are the same,
+  // nearly always. Under the interpreter's lock.
+  struct LastCall {
+    std::vector<const graph::TensorType*> types;
+    const graph::Entry* entry = nullptr;
+  };
+  std::shared_ptr<LastCall> last_call = std::make_shared<LastCall>();
+};
+
+// One capture: make placeholders, call the function on them, then `finish` with what it returned.
+class Capture {
+ public:
+  explicit Capture(runtime::Device& device);
+
+  // A tensor of the type of `like`, which must be on the capture's device.
+  at::Tensor placeholder(const at::Tensor& like);
+  // The region from the placeholders, in the order of their making, to the values that `results`
+  // have now. What was recorded before the capture began is read, not computed again. Ends the
+  // capture.
+  CapturedGraph finish(at::TensorList results);
+  // Ends it without a result; also after `finish`.
+  void close() { scope_.reset(); }
+
+ private:
+  // What is about to be computed outside, with the stand-in that the walk stops at.
+  struct Outside {
+    graph::Value value;
+    graph::DataPtr data;
+  };
+  graph::Trace walk(at::TensorList results, std::vector<graph::NodeRef>& garbage);
+  graph::Value value_of(const graph::DataPtr& leaf) const;
+
+  runtime::Device* device_;
+  std::unique_ptr<runtime::CaptureScope> scope_;
+  std::vector<graph::DataPtr> placeholders_;
+  std::vector<const graph::TensorType*> types_;
+  std::vector<Outside> outside_;
+};
+
+using RandomKeys = std::vector<std::uint64_t>;
+
+// Records one node for the regions: `operands` without the constants, which are added. `keys` are
+// those of an earlier node whose random numbers are wanted again; else they are drawn. Returns the
+// node's results and its keys. The same tensors that the region's function would have made, with
+// gradients off.
+std::pair<std::vector<at::Tensor>, RandomKeys> record_region(
+    graph::RegionKind kind, const std::vector<CapturedGraph>& graphs, at::TensorList operands,
+    const graph::RegionParameters& parameters, const std::optional<RandomKeys>& keys);
+
+// Records a call of the region and launches what computes its results.
+std::vector<at::Tensor> run_graph(const CapturedGraph& graph, at::TensorList operands);
+
+}  // namespace torch_xla::aten
