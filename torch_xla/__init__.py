@@ -11,6 +11,7 @@ from torch_xla import _XLAC as _XLAC  # isort: skip
 import torch_xla.core.xla_model
 import torch_xla.debug.metrics  # noqa: F401
 from torch_xla import _integration, backends, runtime
+from torch_xla._compile import compile, set_custom_compile_options
 from torch_xla._launch import launch
 from torch_xla._settings import settings
 from torch_xla.torch_xla import (
@@ -27,6 +28,7 @@ __version__ = _XLAC.__version__
 
 __all__ = [
     "backends",
+    "compile",
     "device",
     "device_count",
     "devices",
@@ -34,6 +36,7 @@ __all__ = [
     "manual_seed",
     "real_devices",
     "runtime",
+    "set_custom_compile_options",
     "settings",
     "step",
     "sync",

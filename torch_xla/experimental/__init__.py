@@ -1,1 +1,5 @@
-"""What is newer than the rest: `eager_mode` and others."""
+"""What may still change: eager mode, loops, pure functions."""
+
+from torch_xla.experimental.eager import eager_mode, eager_mode_context, is_eager_mode
+
+__all__ = ["eager_mode", "eager_mode_context", "is_eager_mode"]

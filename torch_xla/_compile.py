@@ -1,0 +1,155 @@
+"""`torch_xla.compile`: what runs in one call as one program."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar, overload
+
+from torch_xla import _XLAC, _causes
+from torch_xla import torch_xla as _top
+
+F = TypeVar("F", bound=Callable[..., Any])
+CompileOptions = dict[str, str | bool | int | float]
+
+
+def set_custom_compile_options(options: CompileOptions) -> None:
+    """XLA flags, by name, for the programs that are compiled from now on; `{}` for none.
+
+    They are part of what a program is known by: one that was compiled with other flags is compiled
+    again.
+    """
+    _XLAC._set_custom_compile_options(dict(options))
+
+
+class _Region:
+    """What one use of `torch_xla.compile` asks for, and the programs that it has run."""
+
+    def __init__(
+        self,
+        full_graph: bool,
+        name: str,
+        max_different_graphs: int | None,
+        custom_compile_options: CompileOptions | None,
+    ) -> None:
+        self._full_graph = full_graph
+        self._name = name
+        self._max_different_graphs = max_different_graphs
+        self._options = custom_compile_options
+        self._programs: dict[str, None] = {}
+
+    @contextlib.contextmanager
+    def run(self) -> Iterator[None]:
+        _top.sync()
+        was_eager = _XLAC._is_eager_mode()
+        _XLAC._set_eager_mode(False)
+        try:
+            with self._compile_options():
+                before = _XLAC._set_runs_forbidden(self._full_graph)
+                try:
+                    yield
+                finally:
+                    _XLAC._set_runs_forbidden(before)
+                self._finish()
+        finally:
+            _XLAC._set_eager_mode(was_eager)
+
+    @contextlib.contextmanager
+    def _compile_options(self) -> Iterator[None]:
+        if self._options is None:
+            yield
+            return
+        before = _XLAC._set_thread_compile_options(self._options)
+        try:
+            yield
+        finally:
+            _XLAC._set_thread_compile_options(before)
+
+    def _finish(self) -> None:
+        executed = _XLAC._computation_stats()[1]
+        with _causes.because(f"torch_xla.compile of {self._name}"):
+            _top.sync()
+        if _XLAC._computation_stats()[1] == executed:
+            return
+        self._programs[_XLAC._last_program_key()] = None
+        limit = self._max_different_graphs
+        if limit is not None and len(self._programs) > limit:
+            raise RuntimeError(
+                f"torch_xla.compile: {self._name} has run {len(self._programs)} different "
+                f"programs, and max_different_graphs is {limit}. Sizes or constants differ from "
+                "call to call; "
+                "PT_XLA_DEBUG_LEVEL=1 tells which. The programs: "
+                + ", ".join(key[:8] for key in self._programs)
+            )
+
+
+@overload
+def compile(f: F, **options: Any) -> F: ...
+@overload
+def compile(f: None = None, **options: Any) -> Any: ...
+
+
+def compile(
+    f: Callable[..., Any] | None = None,
+    full_graph: bool = False,
+    name: str | None = None,
+    max_different_graphs: int | None = None,
+    custom_compile_options: CompileOptions | None = None,
+) -> Any:
+    """Run what is recorded in a call as one program, launched when the call ends.
+
+    As a wrapper, `step = torch_xla.compile(step)`; as a decorator, with or without arguments; or as
+    a context, `with torch_xla.compile():`. There is a barrier before and after it, and `eager_mode`
+    is off inside.
+
+    Args:
+        f: the function.
+        full_graph: raise where a value is read or a barrier stands inside.
+        name: for messages; by default the function's.
+        max_different_graphs: raise when the calls have run more programs than that.
+        custom_compile_options: XLA flags for its programs, as in `set_custom_compile_options`.
+
+    Raises:
+        RuntimeError: what `full_graph` and `max_different_graphs` say.
+    """
+
+    def region_of(function: Callable[..., Any] | None) -> _Region:
+        default = getattr(function, "__name__", None) or type(function).__name__
+        return _Region(
+            full_graph,
+            name or (default if function is not None else "a block"),
+            max_different_graphs,
+            custom_compile_options,
+        )
+
+    def wrap(function: Callable[..., Any]) -> Callable[..., Any]:
+        region = region_of(function)
+
+        @functools.wraps(function)
+        def compiled(*args: Any, **kwargs: Any) -> Any:
+            with region.run():
+                return function(*args, **kwargs)
+
+        return compiled
+
+    return wrap(f) if f is not None else _ContextOrDecorator(region_of(None), wrap)
+
+
+class _ContextOrDecorator:
+    """What `torch_xla.compile(...)` without a function is: both of them."""
+
+    def __init__(self, region: _Region, wrap: Callable[..., Any]) -> None:
+        self._region = region
+        self._wrap = wrap
+        self._open: list[Any] = []
+
+    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        return self._wrap(function)
+
+    def __enter__(self) -> None:
+        self._open.append(self._region.run())
+        self._open[-1].__enter__()
+
+    def __exit__(self, *error: Any) -> bool | None:
+        return self._open.pop().__exit__(*error)

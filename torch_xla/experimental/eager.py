@@ -1,0 +1,34 @@
+"""Eager mode: operations run soon after they are recorded, without a barrier."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from torch_xla import _XLAC
+
+
+def eager_mode(enable: bool) -> None:
+    """Run operations as the program goes on, without `torch_xla.sync()`.
+
+    Operations between which nothing is read are run together, in groups that the operations
+    themselves decide, so that a loop finds its programs again. Inside of `torch_xla.compile`
+    everything is one program all the same.
+    """
+    _XLAC._set_eager_mode(enable)
+
+
+def is_eager_mode() -> bool:
+    """Whether `eager_mode` is on."""
+    return _XLAC._is_eager_mode()
+
+
+@contextlib.contextmanager
+def eager_mode_context(enable: bool) -> Iterator[None]:
+    """Eager mode on or off for the body."""
+    before = is_eager_mode()
+    eager_mode(enable)
+    try:
+        yield
+    finally:
+        eager_mode(before)
