@@ -1,0 +1,122 @@
+"""Loops and branches of the program: `fori_loop`, `while_loop`, and `torch.cond`.
+
+`torch.cond` and `torch._higher_order_ops.while_loop` come here for xla tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from torch_xla import _XLAC, _regions
+from torch_xla._regions import Captured, Tensors
+from torch_xla.experimental import scan as _scan
+
+
+def _captured(function: Callable[..., Any], tensors: Tensors) -> tuple[Captured, Any]:
+    """The region of `function`, and what puts its results into the nesting that it returns."""
+    rest: list[Any] = []
+
+    def run(*stand_ins: torch.Tensor) -> Tensors:
+        with torch.no_grad():
+            results, result_rest = _regions.flat(function(*stand_ins))
+        rest.append(result_rest)
+        return results
+
+    captured = Captured(run, tensors)
+    captured.refuse_writes("torch.cond and while_loop")
+    return captured, rest[0]
+
+
+def _on_device(values: Sequence[Any]) -> list[torch.Tensor]:
+    tensors = [value for value in values if isinstance(value, torch.Tensor)]
+    device = torch.device("xla", _regions.device_of(tensors))
+    return [torch.as_tensor(value, device=device) for value in values]
+
+
+def while_loop(
+    cond_fn: Callable[..., torch.Tensor],
+    body_fn: Callable[..., Any],
+    carried_inputs: Sequence[Any],
+    additional_inputs: Sequence[Any] = (),
+) -> tuple[torch.Tensor, ...]:
+    """Apply `body_fn` as long as `cond_fn` gives True, as one loop of the program.
+
+    As `while cond_fn(*carried, *additional): carried = body_fn(*carried, *additional)`. No
+    gradients.
+
+    Raises:
+        RuntimeError: the body's results are not of the types of `carried_inputs`.
+    """
+    carried = _on_device(carried_inputs)
+    additional = _on_device(additional_inputs) if additional_inputs else []
+    tensors = [*carried, *additional]
+
+    def body(*stand_ins: torch.Tensor) -> list[torch.Tensor]:
+        results = body_fn(*stand_ins)
+        results = [results] if isinstance(results, torch.Tensor) else list(results)
+        return [*results, *stand_ins[len(carried) :]]
+
+    condition, _ = _captured(cond_fn, tensors)
+    turn, _ = _captured(body, tensors)
+    results, _ = _XLAC._record_region(
+        "while_loop", [condition.graph, turn.graph], tensors, len(tensors)
+    )
+    return tuple(results[: len(carried)])
+
+
+def fori_loop(lower: Any, upper: Any, body_fun: Callable[..., Any], *inputs: Any) -> Any:
+    """Apply `body_fun` for each number from `lower` up to `upper`, as one loop of the program.
+
+    As `for i in range(lower, upper): inputs = body_fun(i, *inputs)`, where `i` is a tensor. With
+    bounds that are Python integers gradients flow through it; with tensors they do not.
+
+    Returns:
+        What the last turn returned: a tensor if there is one of `inputs`, else a tuple.
+    """
+    carried = _on_device(inputs)
+    device = torch.device("xla", _regions.device_of(carried))
+
+    def turn(index: torch.Tensor, *values: torch.Tensor) -> list[torch.Tensor]:
+        results = body_fun(index, *values)
+        return [results] if isinstance(results, torch.Tensor) else list(results)
+
+    if isinstance(lower, int) and isinstance(upper, int):
+        if lower >= upper:
+            results: Sequence[torch.Tensor] = carried
+        else:
+            numbers = torch.arange(lower, upper, device=device)
+            out, _ = _scan.scan(
+                lambda values, index: (turn(index, *values), None), carried, numbers
+            )
+            results = out
+    else:
+        start, stop = (torch.as_tensor(b, device=device).reshape(()) for b in (lower, upper))
+        _, _, *results = while_loop(
+            lambda i, end, *values: i < end,
+            lambda i, end, *values: (i + 1, end, *turn(i, *values)),
+            (start, stop.to(start.dtype), *carried),
+        )
+    return results[0] if len(results) == 1 else tuple(results)
+
+
+def cond_operator(pred: Any, true_fn: Any, false_fn: Any, operands: Sequence[Any]) -> Any:
+    """What `torch.cond` does on the xla device: both branches are recorded, one runs."""
+    if not isinstance(pred, torch.Tensor) or not _XLAC._is_xla_tensor(pred):
+        return (true_fn if pred else false_fn)(*operands)
+    tensors = _on_device(operands)
+    branches = [_captured(branch, tensors) for branch in (true_fn, false_fn)]
+    results, _ = _XLAC._record_region(
+        "cond", [captured.graph for captured, _ in branches], [pred, *tensors]
+    )
+    return _regions.unflat(results, branches[0][1])
+
+
+def while_loop_operator(
+    cond_fn: Any, body_fn: Any, carried: Sequence[Any], additional: Sequence[Any], *rest: Any
+) -> Any:
+    """What `torch._higher_order_ops.while_loop` does on the xla device."""
+    del rest  # what it tells of writes, which a captured function may not do
+    return while_loop(cond_fn, body_fn, carried, additional)

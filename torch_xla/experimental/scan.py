@@ -1,0 +1,227 @@
+"""`scan`: a Python loop over the slices of tensors as one loop of the program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import torch
+
+from torch_xla import _XLAC, _regions
+from torch_xla._regions import Captured, Tensors
+
+Carry = TypeVar("Carry")
+X = TypeVar("X")
+Y = TypeVar("Y")
+
+
+class _Loop:
+    """A loop's function on flat lists of tensors, captured once for the types of its arguments."""
+
+    def __init__(
+        self, function: Callable[..., Sequence[torch.Tensor]], num_carried: int, tensors: Tensors
+    ) -> None:
+        self.function = function
+        self.num_carried = num_carried
+        self.slices = [t if i < num_carried else t[0] for i, t in enumerate(tensors)]
+        self._is_saving: dict[bool, Captured] = {}
+        self._backward: dict[tuple[int, ...], Captured] = {}
+        self.needs_grad: list[bool] = []  # by result
+        # Of the types of the slices of the results' gradients.
+        self.result_examples: list[torch.Tensor] = []
+        # What puts a turn's results into the user's nesting.
+        self.result_rest: Any = None
+
+    def forward(self, saves: bool) -> Captured:
+        """The function's region; with `saves`, what each turn starts from is a result too."""
+        captured = self._is_saving.get(saves)
+        if captured is None:
+            captured = self._is_saving[saves] = Captured(self._forward(saves), self.slices)
+            captured.refuse_writes("scan")
+        return captured
+
+    def _forward(self, saves: bool) -> Callable[..., Tensors]:
+        def forward(*stand_ins: torch.Tensor) -> Tensors:
+            if not saves:
+                with torch.no_grad():
+                    return list(self.function(*stand_ins))
+            inputs = [s.detach().requires_grad_(s.is_floating_point()) for s in stand_ins]
+            with torch.enable_grad():
+                results = list(self.function(*inputs))
+            self.needs_grad = [r.requires_grad for r in results]
+            return [*results, *stand_ins[: self.num_carried]]
+
+        return forward
+
+    def backward(self, wanted: tuple[int, ...]) -> Captured:
+        """The region of a turn backwards: (gradients of what was carried on; slices of what the
+        turn started from, of the sequences, of the results' gradients) to (gradients of what it
+        started from; gradients of the sequences' slices)."""
+        captured = self._backward.get(wanted)
+        if captured is not None:
+            return captured
+        forward = self.forward(True)
+        num_inputs, num_carried = len(self.slices), self.num_carried
+        differentiable = [i for i in range(num_carried) if self.slices[i].is_floating_point()]
+        all_wanted = tuple(dict.fromkeys([*differentiable, *wanted]))
+
+        def backward(*tensors: torch.Tensor) -> Tensors:
+            carried_grads = dict(zip(differentiable, tensors, strict=False))
+            inputs = tensors[len(differentiable) : len(differentiable) + num_inputs]
+            result_grads = iter(tensors[len(differentiable) + num_inputs :])
+            given = [
+                carried_grads[i] if i < num_carried else next(result_grads)
+                for i, needs in enumerate(self.needs_grad)
+                if needs
+            ]
+            tracked = [t.is_floating_point() for t in inputs]
+            return _regions.gradients(self.function, inputs, given, all_wanted, tracked)
+
+        examples = [self.slices[i] for i in differentiable] + self.slices
+        examples += self.result_examples
+        captured = Captured(backward, examples, forward.rng_state)
+        self._backward[wanted] = captured
+        return captured
+
+
+class _Scan(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, loop: _Loop, length: int, reverse: bool, *tensors: torch.Tensor
+    ) -> tuple[torch.Tensor, ...]:
+        captured = loop.forward(True)
+        results, keys = _XLAC._record_region(
+            "scan", [captured.graph], list(tensors), loop.num_carried, length, reverse
+        )
+        count = len(loop.needs_grad)
+        results, saved = results[:count], results[count:]
+        ctx.loop, ctx.length, ctx.reverse, ctx.keys = loop, length, reverse, keys
+        ctx.save_for_backward(*saved, *tensors[loop.num_carried :])
+        ctx.mark_non_differentiable(
+            *(r for r, needs in zip(results, loop.needs_grad, strict=True) if not needs)
+        )
+        return tuple(results)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        loop: _Loop = ctx.loop
+        num_carried, num_inputs = loop.num_carried, len(loop.slices)
+        saved = list(ctx.saved_tensors)  # slices of what each turn started from; the sequences
+        differentiable = [i for i in range(num_carried) if loop.slices[i].is_floating_point()]
+        carried = [
+            grads[i] if loop.needs_grad[i] else torch.zeros_like(loop.slices[i])
+            for i in differentiable
+        ]
+        result_grads = [
+            grad for i, grad in enumerate(grads) if i >= num_carried and loop.needs_grad[i]
+        ]
+        loop.result_examples = [grad[0] for grad in result_grads]
+        wanted = tuple(
+            i for i, needs in enumerate(ctx.needs_input_grad[3:]) if needs and i >= num_carried
+        )
+        back = loop.backward(wanted)
+        keys = _regions.same_keys(back.graph, loop.forward(True).graph, ctx.keys)
+        found, _ = _XLAC._record_region(
+            "scan",
+            [back.graph],
+            [*carried, *saved, *result_grads],
+            len(carried),
+            ctx.length,
+            not ctx.reverse,
+            keys,
+        )
+        out: list[torch.Tensor | None] = [None] * num_inputs
+        for i, grad in zip([*differentiable, *wanted], found, strict=True):
+            out[i] = grad if ctx.needs_input_grad[3 + i] else None
+        return (None, None, None, *out)
+
+
+def run(loop: _Loop, tensors: Tensors, length: int, reverse: bool = False) -> Tensors:
+    """The loop on what it carries at first and on the sequences."""
+    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
+        loop.forward(True)
+        return _Scan.apply(loop, length, reverse, *tensors)
+    captured = loop.forward(False)
+    return _XLAC._record_region(
+        "scan", [captured.graph], list(tensors), loop.num_carried, length, reverse
+    )[0]
+
+
+def default_partition(*args: Any, **kwargs: Any) -> Any:
+    """Accepted as `partition_fn`. What the backward pass needs of a turn is computed again from
+    what the turn started from, so that there is nothing to divide."""
+    raise NotImplementedError("scan computes the forward pass again; it divides no graphs")
+
+
+_pure_loops: dict[Any, _Loop] = {}
+
+
+def scan(
+    fn: Callable[[Carry, X], tuple[Carry, Y]],
+    init: Carry,
+    xs: X,
+    partition_fn: Callable[..., Any] = default_partition,
+    is_fn_pure: bool = False,
+) -> tuple[Carry, Y]:
+    """Apply `fn` to the slices of `xs` one after the other, as one loop of the program.
+
+    As `for x in xs: carry, y = fn(carry, x)`, with the y's stacked. What is compiled does not grow
+    with the number of slices. Gradients flow to `init` and `xs`, and to nothing that `fn` takes
+    from elsewhere; the backward pass keeps what each turn started from, and computes the turn
+    again.
+
+    Args:
+        fn: takes what is carried and a slice; returns what is carried on, of the same types, and a
+            result (tensors in any nesting, or None).
+        init: what the first turn is given.
+        xs: tensors with equal first sizes, in any nesting.
+        partition_fn: accepted for compatibility.
+        is_fn_pure: `fn` does the same whenever it is called on tensors of the same types, so that
+            it need not be called again.
+
+    Raises:
+        RuntimeError: what `fn` carries on is not of the types of what it was given, or it writes to
+            its arguments.
+    """
+    del partition_fn
+    carried, carried_rest = _regions.flat(init)
+    sequences, rest = _regions.flat(xs)
+    if not sequences:
+        raise ValueError("scan: xs must have at least one tensor")
+    length = sequences[0].shape[0] if sequences[0].dim() else 0
+    for sequence in sequences:
+        if sequence.dim() == 0 or sequence.shape[0] != length:
+            raise ValueError(
+                f"scan: the tensors of xs must have equal first sizes, got {length} and "
+                f"{tuple(sequence.shape)[:1]}"
+            )
+    if length == 0:
+        raise ValueError("scan: xs must have at least one slice")
+    tensors = [*carried, *sequences]
+    num_carried = len(carried)
+    key = None
+    if is_fn_pure:
+        key = (fn, torch.is_autocast_enabled("xla"), *map(_regions.type_of, tensors))
+    found = _pure_loops.get(key) if key is not None else None
+    if found is None:
+
+        def function(*flat: torch.Tensor) -> Tensors:
+            carry, y = fn(
+                _regions.unflat(flat[:num_carried], carried_rest),
+                _regions.unflat(flat[num_carried:], rest),
+            )
+            carried_on, next_rest = _regions.flat(carry)
+            results, result_rest = _regions.flat(y)
+            if next_rest[1] != carried_rest[1]:
+                raise RuntimeError("scan: what is carried must keep its structure")
+            loop.result_rest = result_rest
+            return [*carried_on, *results]
+
+        found = loop = _Loop(function, num_carried, tensors)
+        if key is not None:
+            _pure_loops[key] = found
+    results = run(found, tensors, length)
+    return (
+        _regions.unflat(results[:num_carried], carried_rest),
+        _regions.unflat(results[num_carried:], found.result_rest),
+    )
