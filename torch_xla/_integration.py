@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from torch_xla import _XLAC, _device_module, _module_moves, _plugins, _serialization
+from torch_xla.utils import checkpoint
 
 
 def _seed_along() -> None:
@@ -74,6 +75,26 @@ def _copy_where_the_cpu_copies() -> None:
     torch.Tensor.contiguous = contiguous  # type: ignore[method-assign,assignment]
 
 
+def _teach_control_flow() -> None:
+    """`torch.cond` and `torch._higher_order_ops.while_loop` become loops and branches of the
+    program."""
+    from torch._higher_order_ops.cond import cond_op
+    from torch._higher_order_ops.while_loop import while_loop_op
+
+    def cond(*args: Any, **kwargs: Any) -> Any:
+        from torch_xla.experimental import fori_loop
+
+        return fori_loop.cond_operator(*args, **kwargs)
+
+    def while_loop(*args: Any, **kwargs: Any) -> Any:
+        from torch_xla.experimental import fori_loop
+
+        return fori_loop.while_loop_operator(*args, **kwargs)
+
+    cond_op.py_impl(torch._C.DispatchKey.XLA)(cond)
+    while_loop_op.py_impl(torch._C.DispatchKey.XLA)(while_loop)
+
+
 def install() -> None:
     """Connect the library to Python and torch."""
     _XLAC._set_plugin_resolver(_plugins.resolve)
@@ -87,3 +108,5 @@ def install() -> None:
     _copy_where_the_cpu_copies()
     _module_moves.install()
     _serialization.install()
+    checkpoint.install()
+    _teach_control_flow()

@@ -287,6 +287,13 @@ def add_step_closure(
     _step_closures.add(_XLAC._current_device(), lambda: closure(*args), run_async)
 
 
+def optimization_barrier_(tensors: list[torch.Tensor]) -> None:
+    """Keep the compiler from moving or merging computations across this point, in place."""
+    from torch_xla.utils import checkpoint
+
+    checkpoint.optimization_barrier_(tensors)
+
+
 def _run_step_closures() -> None:
     _step_closures.run(_XLAC._current_device())
 
