@@ -12,8 +12,8 @@ import torch_xla.core.xla_model as xm
 from torch_xla.utils.checkpoint import checkpoint as xla_checkpoint
 
 LAYERS = 8
-WIDTH = 256
-BATCH = 512
+WIDTH = 64
+BATCH = 2048
 
 
 def make(device):

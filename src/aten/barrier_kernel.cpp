@@ -10,7 +10,7 @@ namespace torch_xla::aten {
 namespace {
 
 void hand_through(const runtime::HostCall& call) {
-  for (std::size_t i = 0; i < call.num_inputs(); ++i) {
+  for (std::size_t i = 0; i < call.num_outputs(); ++i) {
     const pjrt::CustomCallArray from = call.input(i);
     const pjrt::CustomCallArray to = call.output(i);
     // The program asks for one memory; only where it could not be had is there something to do.

@@ -177,6 +177,20 @@ std::pair<std::vector<at::Tensor>, RandomKeys> record_region(
   return {std::move(results), std::move(slots)};
 }
 
+at::Tensor latest_pending(runtime::Device& device) {
+  graph::Value latest;
+  {
+    const auto lock = lock_of(device);
+    device.live().for_each([&](const graph::Alias& alias) {
+      const graph::Value& value = alias.value();
+      if (value && value.node->data(value.output) == nullptr) latest = value;
+    });
+  }
+  if (!latest) return {};
+  const graph::TensorType* type = latest.node->entry()->outputs[latest.output];
+  return make_tensor(device, graph::Alias::make(device.live(), type, latest));
+}
+
 std::vector<at::Tensor> run_graph(const CapturedGraph& graph, at::TensorList operands) {
   std::vector<at::Tensor> results =
       record_region(graph::RegionKind::kCall, {graph}, operands, {}, std::nullopt).first;

@@ -69,6 +69,9 @@ std::pair<std::vector<at::Tensor>, RandomKeys> record_region(
     graph::RegionKind kind, const std::vector<CapturedGraph>& graphs, at::TensorList operands,
     const graph::RegionParameters& parameters, const std::optional<RandomKeys>& keys);
 
+// What was recorded last on the device and is still to be computed, or an undefined tensor.
+at::Tensor latest_pending(runtime::Device& device);
+
 // Records a call of the region and launches what computes its results.
 std::vector<at::Tensor> run_graph(const CapturedGraph& graph, at::TensorList operands);
 

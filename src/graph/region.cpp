@@ -109,7 +109,10 @@ Types results_of(const RegionOp& op, std::span<const TensorType* const> operands
     case RegionKind::kCond: return cond_results(op, operands);
     case RegionKind::kWhile: return while_results(op);
     case RegionKind::kScan: return scan_results(op, operands);
-    case RegionKind::kBarrier: return {operands.begin(), operands.end()};
+    case RegionKind::kBarrier: {
+      const auto carried = operands.first(op.parameters.num_carried);
+      return {carried.begin(), carried.end()};
+    }
   }
   return {};
 }

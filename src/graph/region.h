@@ -21,8 +21,8 @@ struct Region {
   std::vector<const TensorType*> operands;
   std::vector<std::uint32_t> operand_of_leaf;
   std::vector<const TensorType*> results;
-  // The random keys of its nodes, as drawn for the capture. A node of the region has others in their
-  // place; the other numbers that travel with the region's nodes are constants.
+  // The random keys of its nodes, as drawn for the capture. A node of the region has others in
+  // their place; the other numbers that travel with the region's nodes are constants.
   std::vector<std::uint64_t> keys;
   // Of all of the above but the keys: the same in every process.
   base::Hash128 key;
@@ -45,7 +45,8 @@ enum class RegionKind : std::uint8_t {
   // (carried, sequences, rest) -> carried, sequences. The region maps what is carried and the i-th
   // slice of each sequence to what is carried on and the i-th slice of each result.
   kScan,
-  // No region: the operands, which the compiler may not look behind.
+  // No region: as many operands as are carried, which the compiler may not look behind; they are
+  // there when the others are.
   kBarrier,
 };
 

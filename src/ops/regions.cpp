@@ -82,10 +82,15 @@ class RegionEmitter {
   // See src/aten/barrier_kernel.cpp.
   Values barrier() const {
     const Values operands(operands_.begin(), operands_.end());
-    if (!options_.has_host_kernels) return hlo::optimization_barrier(operands);
+    const std::size_t num_carried = op_.parameters.num_carried;
+    if (!options_.has_host_kernels) {
+      Values results = hlo::optimization_barrier(operands);
+      results.resize(num_carried);
+      return results;
+    }
     hlo::CustomCall call;
     call.call_target_name = "torch_xla.optimization_barrier";
-    for (std::size_t i = 0; i < operands.size(); ++i) {
+    for (std::size_t i = 0; i < num_carried; ++i) {
       const auto index = static_cast<std::int64_t>(i);
       call.results.push_back(operands[i].type());
       call.output_operand_aliases.push_back({index, index});

@@ -58,6 +58,8 @@ void bind_regions(py::module_& m) {
       },
       py::arg("kind"), py::arg("graphs"), py::arg("operands"), py::arg("num_carried") = 0,
       py::arg("length") = 0, py::arg("is_reversed") = false, py::arg("keys") = py::none());
+  m.def("_latest_pending",
+        [](int device) { return aten::latest_pending(runtime::device(device)); });
   m.def("_set_eager_mode", [](bool on) { aten::eager_mode_is_on.store(on); });
   m.def("_is_eager_mode", [] { return aten::eager_mode_is_on.load(); });
   m.def("_set_runs_forbidden", &runtime::set_runs_forbidden);

@@ -10,7 +10,7 @@ used.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -20,12 +20,20 @@ from torch.utils import _pytree as pytree
 from torch_xla import _XLAC
 
 
+def _barrier(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """The tensors behind a barrier, there when what was recorded last is: else the compiler might
+    compute at the beginning what the end of the backward pass needs, and keep it until then."""
+    latest = _XLAC._latest_pending(tensors[0].device.index)
+    operands = [*tensors, latest] if latest is not None else list(tensors)
+    return _XLAC._record_region("optimization_barrier", [], operands, len(tensors))[0]
+
+
 class _Barrier(torch.autograd.Function):
     """The tensors, which the compiler takes for new ones."""
 
     @staticmethod
     def forward(ctx: Any, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        return tuple(_XLAC._record_region("optimization_barrier", [], list(tensors))[0])
+        return tuple(_barrier(tensors))
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -51,7 +59,7 @@ def _behind_barrier(tree: Any) -> Any:
 def optimization_barrier_(tensors: list[torch.Tensor]) -> None:
     """Keep the compiler from moving or merging computations across this point, in place."""
     with torch.no_grad():
-        results, _ = _XLAC._record_region("optimization_barrier", [], tensors)
+        results, _ = _XLAC._record_region("optimization_barrier", [], tensors, len(tensors))
         for tensor, result in zip(tensors, results, strict=True):
             tensor.copy_(result)
 
