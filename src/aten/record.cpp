@@ -247,13 +247,12 @@ void OutKernel::check(const c10::OperatorHandle& handle, const std::vector<c10::
     call_on_meta(handle, arguments.size(), stack);
     return;
   }
-  // PyTorch composes these of the functional overload, and then wants its dtype.
-  const bool is_composed =
-      handle.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd);
+  // PyTorch generates these from the functional overload, and then wants its dtype.
+  const bool is_generated = handle.hasTag(at::Tag::generated);
   for (std::size_t k = 0; k < out_arguments_.size(); ++k) {
     const at::Tensor result = results[k].toTensor();
     const at::Tensor out = arguments[out_arguments_[k]].toTensor();
-    TORCH_CHECK(!is_composed || result.scalar_type() == out.scalar_type(),
+    TORCH_CHECK(!is_generated || result.scalar_type() == out.scalar_type(),
                 "Expected out tensor to have dtype ", result.dtype(), ", but got ", out.dtype(),
                 " instead");
     TORCH_CHECK(c10::canCast(result.scalar_type(), out.scalar_type()), "result type ",

@@ -193,9 +193,9 @@ Value window_lengths(hlo::Builder& builder, const Shape& shape, std::int64_t dim
                                {dim});
 }
 
-void check_adaptive(const Value& self, const Dims& output_size) {
-  const auto rank = std::ssize(output_size);
+void check_adaptive(const Value& self, const Dims& output_size, std::int64_t rank) {
   const std::string name = base::str("adaptive_avg_pool", rank, "d");
+  base::check(std::ssize(output_size) == rank, name, ": output_size must be ", rank);
   base::check(self.rank() == rank + 1 || self.rank() == rank + 2, name, "(): Expected ", rank + 1,
               "D or ", rank + 2, "D tensor, but got ", base::to_string(self.dims()));
   for (std::int64_t i = 1; i <= rank; ++i) {
@@ -207,8 +207,8 @@ void check_adaptive(const Value& self, const Dims& output_size) {
   check_implemented(!base::is_integral(self.dtype()), name, self.dtype());
 }
 
-Value adaptive_avg_pool(Value self, const Dims& output_size) {
-  check_adaptive(self, output_size);
+Value adaptive_avg_pool(Value self, const Dims& output_size, std::int64_t rank) {
+  check_adaptive(self, output_size, rank);
   const Dims dims = with_spatial(self, output_size);
   if (base::num_elements(dims) == 0) return full(self.builder(), {self.dtype(), dims}, 0);
   if (const std::optional<PoolWindow> w = even_window(self, output_size)) {
@@ -263,7 +263,10 @@ void register_average_pooling(Registry& m) {
   m.impl("avg_pool3d", avg_pool_nd<3>);
   m.impl("avg_pool2d_backward", avg_pool_nd_backward<2>);
   m.impl("avg_pool3d_backward", avg_pool_nd_backward<3>);
-  m.impl({"_adaptive_avg_pool2d", "_adaptive_avg_pool3d"}, adaptive_avg_pool);
+  m.impl("_adaptive_avg_pool2d",
+         [](Value self, Dims output_size) { return adaptive_avg_pool(self, output_size, 2); });
+  m.impl("_adaptive_avg_pool3d",
+         [](Value self, Dims output_size) { return adaptive_avg_pool(self, output_size, 3); });
   m.impl("_adaptive_avg_pool2d_backward", [](Value grad_output, Value self) {
     return adaptive_avg_pool_backward(grad_output, self, 2);
   });

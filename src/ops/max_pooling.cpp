@@ -356,6 +356,24 @@ Value adaptive_windows(Value value, std::int64_t dim, std::int64_t count) {
   return hlo::gather(value, indices, numbers, slice_sizes);
 }
 
+void check_adaptive(const Value& self, const Dims& output_size, std::int64_t rank) {
+  const std::string name = base::str("adaptive_max_pool", rank, "d()");
+  base::check(std::ssize(output_size) == rank, name,
+              ": internal error: output_size.size() must be ", rank);
+  base::check(self.rank() == rank + 1 || self.rank() == rank + 2, name, ": Expected ", rank + 1,
+              "D or ", rank + 2, "D tensor, but got: ", base::to_string(self.dims()));
+  for (std::int64_t i = 1; i <= rank; ++i) {
+    base::check(self.dim(self.rank() - i) > 0, name,
+                ": Expected input to have non-zero size for non-batch dimensions, but input has "
+                "sizes ",
+                base::to_string(self.dims()), " with dimension ", self.rank() - i, " being empty");
+  }
+  for (const std::int64_t size : output_size) {
+    base::check(size >= 0, "Trying to create tensor with negative dimension ", size, ": ",
+                base::to_string(output_size));
+  }
+}
+
 // Dimension by dimension, from the last: the maximum of maxima, its index carried along.
 Pooled adaptive_max_pool(Value self, const Dims& output_size) {
   if (const std::optional<PoolWindow> w = even_window(self, output_size)) {
@@ -513,7 +531,12 @@ void register_max_pooling(Registry& m) {
   m.impl("max_pool3d_with_indices", max_pool_with_indices<3>);
   m.impl("max_pool2d_with_indices_backward", max_pool_with_indices_backward<2>);
   m.impl("max_pool3d_with_indices_backward", max_pool_with_indices_backward<3>);
-  m.impl({"adaptive_max_pool2d", "adaptive_max_pool3d"}, [](Value self, Dims output_size) {
+  m.impl("adaptive_max_pool2d", [](Value self, Dims output_size) {
+    check_adaptive(self, output_size, 2);
+    return results(adaptive_max_pool(self, output_size));
+  });
+  m.impl("adaptive_max_pool3d", [](Value self, Dims output_size) {
+    check_adaptive(self, output_size, 3);
     return results(adaptive_max_pool(self, output_size));
   });
   m.impl("adaptive_max_pool2d_backward", [](Value grad_output, Value self, Value indices) {
