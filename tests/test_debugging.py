@@ -389,3 +389,30 @@ def test_noting_lines_costs_no_program(device):
             x = x + 1
         torch_xla.sync()
     assert counts.executed == 1 and x.tolist() == [11, 11]
+
+
+def test_an_operator_without_lowering_is_told(tmp_path):
+    path = tmp_path / "explained"
+    code = """
+        import warnings, torch, torch_xla
+        warnings.simplefilter("ignore")
+        for _ in range(2):
+            torch._compute_linear_combination(*(torch.ones(2, 2, device="xla"),) * 2)
+        """
+    run_in_process(code, PT_XLA_DEBUG="1", PT_XLA_DEBUG_FILE=str(path))
+    [told] = re.findall(".*is not lowered.*", path.read_text())
+    expected = "aten::_compute_linear_combination is not lowered: it runs on the CPU, first at "
+    assert f"{expected}<string>:5" in told
+
+
+def test_lines_in_metadata_leave_the_disk_cache_alone(tmp_path):
+    code = """
+        import torch, torch_xla
+        from torch_xla.debug import metrics
+        x = torch.ones(3, device="xla").sin() * 5
+        torch_xla.sync()
+        print(metrics.counter_value("PersistentCacheHit"), metrics.counter_value("UncachedCompile"))
+        """
+    cache = {"XLA_PERSISTENT_CACHE": "1", "XLA_PERSISTENT_CACHE_PATH": str(tmp_path)}
+    assert run_in_process(code, **cache) == "None 1"
+    assert run_in_process(code, XLA_HLO_DEBUG="1", **cache) == "1 None"

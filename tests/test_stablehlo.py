@@ -153,6 +153,23 @@ def test_weights_can_stay_out(device, tmp_path):
         StableHLOGraphModule.load(tmp_path)(*EXAMPLE)
 
 
+def test_names_of_nodes_can_be_kept(device):
+    exported = torch.export.export(make_model(), EXAMPLE)
+    options = StableHLOExportOptions(export_node_metadata=True)
+    text = exported_program_to_stablehlo(exported, options).get_stablehlo_text()
+    assert 'loc("relu/aten::relu' in text
+    parse(text)
+    assert "loc(" not in exported_program_to_stablehlo(exported).get_stablehlo_text()
+
+
+def test_other_arguments_can_be_recorded(device):
+    options = StableHLOExportOptions(override_tracing_arguments=(torch.randn(5, 3, 8, 8),))
+    batch = {0: torch.export.Dim("batch", min=2, max=9)}
+    exported = torch.export.export(make_model(), EXAMPLE, dynamic_shapes=[batch])
+    module = exported_program_to_stablehlo(exported, options)
+    check(module, make_model(), torch.randn(5, 3, 8, 8))
+
+
 def test_structures_of_arguments_and_results(device):
     def function(x, pair, *, scale):
         return {"sum": x + pair[0], "list": [pair[1] * scale, 3]}
@@ -195,7 +212,9 @@ def test_constants_and_factories(device):
 def test_what_has_no_lowering_or_reads_values_is_an_error(device):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        with pytest.raises(RuntimeError, match="export: aten::_linalg_eigvals has no lowering"):
+        with pytest.raises(RuntimeError, match="export: aten::_compute_linear_combination has no"):
+            export(torch._compute_linear_combination, torch.ones(2, 3), torch.ones(4, 2))
+        with pytest.raises(NotImplementedError, match="_linalg_eigvals is a call of PyTorch's own"):
             export(lambda x: torch.linalg.eigvals(x), torch.eye(3) + 1)
 
 

@@ -12,12 +12,13 @@ makes a `StableHLOGraphModule` of it, which runs, and is saved and loaded as a f
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import enum
 import json
 import os
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from torch.utils import _pytree
 
 from torch_xla import _XLAC, _files
 from torch_xla._mlir import STABLEHLO_VERSION, to_bytecode, to_text
+from torch_xla._settings import settings
 from torch_xla.debug import metrics
 
 _META_VERSION = 1
@@ -44,7 +46,7 @@ class StableHLOExportOptions:
         export_weights: keep the weights in the module; without, they must be given to be run.
         custom_ops_allowed_in_graph: namespaces of operators without lowering that may run on the
             CPU while the program is recorded; what they give becomes a constant.
-        export_node_metadata: put the user's lines into the program.
+        export_node_metadata: put the names of the exported graph's nodes into the program.
     """
 
     include_human_readable_text: bool = True
@@ -276,14 +278,10 @@ class _Recording:
             kwargs = options.override_tracing_kwargs or {}
         flat_args, in_spec = _pytree.tree_flatten((tuple(args), kwargs))
         arguments = self._arguments(program, flat_args)
-        outputs = self._run(program, arguments, options)
-        kinds = torch.export.graph_signature.OutputKind
-        user_outputs = [
-            value
-            for value, spec in zip(outputs, program.graph_signature.output_specs, strict=True)
-            if spec.kind == kinds.USER_OUTPUT
-        ]
-        self._export(user_outputs)
+        with _metadata(options.export_node_metadata):
+            outputs = self._run(program, arguments, options)
+            user_outputs = _user_outputs(program, outputs)
+            self._export(user_outputs)
         self.meta = StableHLOFunctionMeta(
             name="forward",
             stablehlo_version=STABLEHLO_VERSION,
@@ -364,10 +362,36 @@ class _Recording:
             self.constants.append(tensor.cpu())
 
 
+def _user_outputs(program: torch.export.ExportedProgram, outputs: list[Any]) -> list[Any]:
+    kinds = torch.export.graph_signature.OutputKind
+    specs = program.graph_signature.output_specs
+    return [
+        value for value, spec in zip(outputs, specs, strict=True) if spec.kind == kinds.USER_OUTPUT
+    ]
+
+
+@contextlib.contextmanager
+def _metadata(is_wanted: bool) -> Iterator[None]:
+    """Operations recorded in the body carry lines and names in the program that is made of them."""
+    before = settings.hlo_debug
+    settings.hlo_debug = bool(before) or is_wanted
+    try:
+        yield
+    finally:
+        settings.hlo_debug = before
+
+
 class _Interpreter(torch.fx.Interpreter):
-    """Runs a graph that was exported on any device on xla."""
+    """Runs a graph that was exported on any device on xla. What a node records has its name."""
 
     _SKIPPED = (torch.ops.aten._assert_tensor_metadata.default,)
+
+    def run_node(self, n: torch.fx.Node) -> Any:
+        outer = _XLAC._set_scope(n.name)
+        try:
+            return super().run_node(n)
+        finally:
+            _XLAC._set_scope(outer)
 
     def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if target in self._SKIPPED:

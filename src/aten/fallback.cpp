@@ -8,6 +8,8 @@
 #include <set>
 
 #include "base/metrics.h"
+#include "base/user_code.h"
+#include "runtime/observe.h"
 
 namespace torch_xla::aten {
 namespace {
@@ -37,7 +39,13 @@ void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const std::string name = c10::toString(op.operator_name());
   check_supported(op, *stack);
   base::counter(name).add();
-  if (is_first_use(name)) {
+  const bool is_first = is_first_use(name);
+  if (is_first && runtime::debug_level() > 0) {
+    const std::string line = base::user_line();
+    runtime::write_explanation(name + " is not lowered: it runs on the CPU" +
+                               (line.empty() ? "" : ", first at " + line) + "\n");
+  }
+  if (is_first) {
     TORCH_WARN(name,
                " has no lowering and runs on the CPU: its inputs are computed, copied to the "
                "host and back, here and every time it is called.");

@@ -195,6 +195,12 @@ class TraceEmitter {
         outputs.push_back(in_stored_dtypes ? base::stored_shape(type->shape) : type->shape);
       }
     }
+    // Composites are of programs that leave the process, which none of its kernels can follow.
+    if (options_.has_composites && lowering_of(entry, options_.platform).is_host_call) {
+      base::fail(base::ErrorKind::kUnimplemented, "aten::", entry.op->name,
+                 " is a call of PyTorch's own kernel, which a program that leaves this process "
+                 "can't name");
+    }
     Context context{builder_, options_.platform, outputs, options_.has_host_kernels};
     return emit_call(entry, context, {operands, slots, step.node->slots(), entry.slots});
   }

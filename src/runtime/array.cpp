@@ -66,6 +66,12 @@ std::string describe_memory(Device& device) {
   return text;
 }
 
+std::exception_ptr with_memory(Device& device, const base::Error& error) {
+  if (error.kind() != base::ErrorKind::kOutOfMemory) return std::make_exception_ptr(error);
+  return std::make_exception_ptr(
+      base::Error(error.kind(), base::str(error.what(), "\n", describe_memory(device), "\n")));
+}
+
 Array::Array(Device& device, base::Shape shape) : graph::Data(std::move(shape)), device_(&device) {
   device_->arrays().add(*this);
 }
@@ -141,8 +147,9 @@ void Array::set_failed(std::exception_ptr error) {
 }
 
 void Array::raise(const pjrt::Error& error) const {
-  if (launch_ == nullptr) throw error;
-  std::rethrow_exception(launch_error(*launch_, std::make_exception_ptr(error)));
+  if (launch_ == nullptr && error.kind() != base::ErrorKind::kOutOfMemory) throw error;
+  const std::exception_ptr explained = with_memory(*device_, error);
+  std::rethrow_exception(launch_ == nullptr ? explained : launch_error(*launch_, explained));
 }
 
 void ArrayList::count(std::int64_t num_bytes) {

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "graph/node.h"
 #include "pjrt/buffer.h"
 
@@ -91,6 +92,8 @@ std::exception_ptr launch_error(const LaunchDescription& launch, const std::exce
 
 // What fills the device's memory, as lines of text, for an error about it.
 std::string describe_memory(Device& device);
+// The error, and if memory ran out what it is full of.
+std::exception_ptr with_memory(Device& device, const base::Error& error);
 
 // An array in memory.
 struct LiveArray {

@@ -176,10 +176,10 @@ std::unique_ptr<pjrt::Executable> compile(const std::string& text,
 
 }  // namespace
 
-Compiled load_or_compile(const std::string& text) {
+Compiled load_or_compile(const std::string& text, const std::string& known_as) {
   while (true) {
     const pjrt::CompileOptions options = compile_options(platform());
-    const base::Hash128 key = key_of(text, options);
+    const base::Hash128 key = key_of(known_as, options);
     if (std::unique_ptr<pjrt::Executable> loaded = load(key)) return {std::move(loaded), false};
     try {
       const auto start = std::chrono::steady_clock::now();

@@ -14,8 +14,10 @@ struct Compiled {
   bool was_compiled = false;  // by XLA; else it came from the disk
 };
 
-// Blocks while compiling. Throws pjrt::Error if the plugin rejects the program.
-Compiled load_or_compile(const std::string& text);
+// Blocks while compiling. Throws pjrt::Error if the plugin rejects the program. The disk cache
+// knows it by `known_as`: the text without what changes nothing in the results.
+Compiled load_or_compile(const std::string& text, const std::string& known_as);
+inline Compiled load_or_compile(const std::string& text) { return load_or_compile(text, text); }
 
 // Chooses the directory of the disk cache. Throws if the cache is in use already: it must come
 // before the first computation.

@@ -39,18 +39,21 @@ std::string describe(const graph::Trace& trace) {
 }
 
 ops::Program lower(const graph::Trace& trace, std::span<const ops::Donation> donations,
-                   std::vector<bool> promoted) {
+                   std::vector<bool> promoted, bool has_locations) {
   static base::Metric& time = base::metric("LoweringTime");
   const base::TimedSection timed(time);
   return ops::lower(trace, {platform(), donations, std::move(promoted), has_host_kernels(),
-                            base::settings().hlo_debug(), mat_mul_precision()});
+                            has_locations, mat_mul_precision()});
 }
 
 CompiledProgramPtr compile(const graph::Trace& trace, std::span<const ops::Donation> donations,
-                           std::vector<bool> promoted, bool& was_compiled) {
+                           const std::vector<bool>& promoted, bool& was_compiled) {
   static base::Metric& aliases = base::metric("InputOutputAliasCount", base::MetricKind::kNumber);
-  ops::Program program = lower(trace, donations, std::move(promoted));
-  Compiled compiled = load_or_compile(program.text);
+  ops::Program program = lower(trace, donations, promoted, false);
+  Compiled compiled =
+      base::settings().hlo_debug()
+          ? load_or_compile(lower(trace, donations, promoted, true).text, program.text)
+          : load_or_compile(program.text);
   was_compiled = compiled.was_compiled;
   if (was_compiled) compile_count.fetch_add(1, std::memory_order_relaxed);
   aliases.record(static_cast<double>(donations.size()));
@@ -108,7 +111,7 @@ FoundProgram find_program(const graph::Trace& trace, std::span<const ops::Donati
     found.program = cache().find_or_compile(key, [&] {
       const auto start = std::chrono::steady_clock::now();
       bool was_compiled = false;
-      CompiledProgramPtr program = compile(trace, donations, std::move(promoted), was_compiled);
+      CompiledProgramPtr program = compile(trace, donations, promoted, was_compiled);
       const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
       if (was_compiled) found.compile_seconds = elapsed.count();
       return program;

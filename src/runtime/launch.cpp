@@ -33,13 +33,6 @@ std::vector<std::int64_t> find_non_donatable(const std::vector<graph::DataPtr>& 
   return indices;
 }
 
-// The error, and when memory ran out what it is full of.
-std::exception_ptr with_memory(Device& device, const base::Error& error) {
-  if (error.kind() != base::ErrorKind::kOutOfMemory) return std::current_exception();
-  return std::make_exception_ptr(
-      base::Error(error.kind(), base::str(error.what(), "\n", describe_memory(device), "\n")));
-}
-
 }  // namespace
 
 std::optional<pjrt::Event> Launch::start() {

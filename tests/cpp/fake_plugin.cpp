@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "fake_objects.h"
+#include "fake_profiler.h"
 #include "fake_program.h"
 #include "pjrt_c_api.h"
 
@@ -560,6 +561,7 @@ void fill_platform(PJRT_Api& api) {
   api.pjrt_api_version.struct_size = PJRT_Api_Version_STRUCT_SIZE;
   api.pjrt_api_version.major_version = PJRT_API_MAJOR;
   api.pjrt_api_version.minor_version = PJRT_API_MINOR;
+  api.extension_start = fake::profiler_extension();
   api.PJRT_Error_Destroy = &error_destroy;
   api.PJRT_Error_Message = &error_message;
   api.PJRT_Error_GetCode = &error_code;

@@ -93,6 +93,7 @@ TEST(a_failed_launch_is_reported_by_all_of_its_results) {
     EXPECT_THROWS(values_of(lost), "(started at train.py:9) failed");
     EXPECT_THROWS(values_of(lost), "its 2 results are lost");
     EXPECT(kind_of_error([&] { values_of(lost); }) == base::ErrorKind::kOutOfMemory);
+    EXPECT_THROWS(values_of(lost), "live buffers of xla:0, 8 bytes in all:\n  8 bytes: 1 x f32[2]");
   }
   const Tensor after = add(b, a);
   EXPECT_THROWS(runtime::sync(device, true), "its 2 results are lost");

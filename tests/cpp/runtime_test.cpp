@@ -167,6 +167,9 @@ TEST(a_transfer_that_fails_throws_and_keeps_its_kind) {
     EXPECT(false);
   } catch (const base::Error& error) {
     EXPECT(error.kind() == base::ErrorKind::kOutOfMemory);
+    const std::string text = error.what();
+    EXPECT(text.find("copying f32[1] to xla:0 failed") != std::string::npos);
+    EXPECT(text.find("live buffers of xla:0, 0 bytes in all") != std::string::npos);
   }
   fake.reset();
   const runtime::ArrayPtr array = runtime::upload(device, &value, {base::DType::kFloat32, {1}});
