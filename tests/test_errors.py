@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+
 import pytest
 import torch
 from processes import run_in_process
@@ -205,8 +207,8 @@ def test_cpu_generator_on_xla_raises():
 def test_unsupported_tensors_say_so():
     with pytest.raises((NotImplementedError, RuntimeError), match=r"(?i)sparse|not supported"):
         torch.eye(2).to_sparse().to("xla")
-    with pytest.raises((NotImplementedError, RuntimeError), match=r"(?i)quint8|not supported"):
-        torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.quint8).to("xla")
+    with pytest.raises(NotImplementedError, match="Quantized"):
+        torch.empty(2, dtype=torch.quint8, device="xla")
 
 
 def test_failed_call_records_nothing():
@@ -264,3 +266,51 @@ def test_missing_plugin_is_named_and_the_cpu_works_on(environment, words):
     assert words in lines[0]
     assert words in lines[1]
     assert lines[-1] == "[1.0, 1.0]"
+
+
+def test_plugin_that_is_too_old_or_is_none_says_so(tmp_path):
+    """A library whose PJRT_Api ends before its version, and one without `GetPjrtApi`."""
+    old, other = tmp_path / "old.so", tmp_path / "other.so"
+    source = tmp_path / "plugin.cpp"
+    source.write_text(
+        'extern "C" const void* GetPjrtApi() { static long api[2] = {16}; return api; }'
+    )
+    subprocess.run(["g++", "-shared", "-fPIC", "-o", old, source], check=True)
+    source.write_text("int nothing;")
+    subprocess.run(["g++", "-shared", "-fPIC", "-o", other, source], check=True)
+    out = run_in_process(
+        """
+        import os, torch, torch_xla
+        for path in os.environ["PLUGINS"].split(":"):
+            torch_xla.settings.pjrt_library_path = path
+            try:
+                torch.ones(2, device="xla")
+            except RuntimeError as error:
+                print(str(error).replace("\\n", " "))
+        torch_xla.settings.pjrt_library_path = ""
+        print(torch.ones(2, device="xla").tolist())
+        """,
+        PLUGINS=f"{old}:{other}",
+    )
+    lines = out.splitlines()
+    assert "too old" in lines[0]
+    assert "GetPjrtApi" in lines[1]
+    assert lines[-1] == "[1.0, 1.0]"
+
+
+def test_running_out_of_memory_is_torchs_error():
+    out = run_in_process(
+        """
+        import torch, torch_xla
+        x = torch.ones(8, device="xla")
+        huge = x.reshape(8, 1, 1) * torch.ones(2**25, device="xla").reshape(-1, 1)
+        huge = huge * torch.ones(2**22, device="xla")
+        try:
+            huge.cpu()
+        except torch.OutOfMemoryError as error:
+            print("OutOfMemoryError")
+        del huge
+        print((x + 1).tolist())
+        """
+    )
+    assert out.splitlines() == ["OutOfMemoryError", str([2.0] * 8)]

@@ -33,6 +33,7 @@ class Task:
     make: Callable[[float], nn.Module]  # of the dropout's probability
     batch: Callable[[], Batch]
     loss: Callable[..., Tensor]
+    dtype: torch.dtype = torch.float32
 
 
 def classify(model: nn.Module, *batch: Tensor) -> Tensor:
@@ -67,6 +68,9 @@ TASKS = {
         lambda dropout: resnet18(width=4, num_classes=10),
         lambda: (torch.randn(4, 3, 32, 32), torch.randint(10, (4,))),
         classify,
+        # Batch norms of four 1x1 images multiply every rounding: in float32 the losses of the CPU
+        # alone are 1e-3 off those in float64 after three steps, and unrelated after eight.
+        torch.float64,
     ),
     "gpt2": Task(
         lambda dropout: GPT2(TransformerConfig(dropout=dropout)),
@@ -79,16 +83,6 @@ TASKS = {
         classify,
     ),
 }
-
-# Seen to differ: the losses by 2e-7, 3e-6, 2e-4, 4e-3 of their value in the first four steps.
-RESNET = pytest.param(
-    "resnet",
-    marks=pytest.mark.xfail(
-        strict=False,
-        reason="four 1x1 images per batch norm: rounding grows; not yet told apart from an error",
-    ),
-)
-TASK_NAMES = [RESNET if name == "resnet" else name for name in TASKS]
 
 OPTIMIZERS: dict[str, MakeOptimizer] = {
     "sgd": lambda parameters, foreach: torch.optim.SGD(
@@ -154,10 +148,16 @@ def train(
     return run
 
 
+def in_dtype(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    return tensor.to(dtype) if tensor.is_floating_point() else tensor
+
+
 def make_inputs(name: str, dropout: float = 0.0) -> tuple[Task, nn.Module, list[Batch]]:
     torch.manual_seed(7)
     task = TASKS[name]
-    return task, task.make(dropout), [task.batch() for _ in range(STEPS)]
+    model = task.make(dropout).to(task.dtype)
+    batches = [task.batch() for _ in range(STEPS)]
+    return task, model, [tuple(in_dtype(t, task.dtype) for t in batch) for batch in batches]
 
 
 def expect_same(actual: Run, expected: Run) -> None:
@@ -190,7 +190,7 @@ def cleared() -> None:
 
 @pytest.mark.parametrize("foreach", [True, False], ids=["foreach", "each"])
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-@pytest.mark.parametrize("name", TASK_NAMES)
+@pytest.mark.parametrize("name", list(TASKS))
 def test_ten_steps_as_on_the_cpu(name: str, optimizer: str, foreach: bool):
     task, model, batches = make_inputs(name)
 
@@ -203,7 +203,7 @@ def test_ten_steps_as_on_the_cpu(name: str, optimizer: str, foreach: bool):
     expect_steady(actual)
 
 
-@pytest.mark.parametrize("name", ["mlp", RESNET, "gpt2"])
+@pytest.mark.parametrize("name", ["mlp", "resnet", "gpt2"])
 def test_step_without_optimizer_state_compiles_once(name: str):
     task, model, batches = make_inputs(name)
 

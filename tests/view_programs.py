@@ -419,7 +419,8 @@ class ProgramMaker:
                 f"{name}.squeeze_()",
                 f"{name}.transpose_({self.dim(t)}, {self.dim(t)})",
                 f"{name}.data = {self.like(t.shape, t.dtype)}",
-                f"{name}.set_({self.like(t.shape, t.dtype)})",
+                # On the CPU, a conjugate stays one whatever memory it is given.
+                f"{name}.set_({self.like(t.shape, t.dtype)})" if not t.is_conj() else "",
             ]
         )
 
@@ -439,8 +440,9 @@ class ProgramMaker:
                 f"{name}{self.view_of(t)}.fill_({self.number(t)})" if self.safe(t) else "",
                 f"{name}{self.view_of(t)}.add_({self.number(t)})" if self.safe(t) else "",
                 f"torch.add({name}, {self.operand(t)}, out={name})" if not self.has_grad else "",
+                # An empty part would be resized, and with it the memory that it shares.
                 f"torch.mul({self.like(part.shape, t.dtype)}, 2, out={name}[{subscript}])"
-                if not self.has_grad
+                if not self.has_grad and part.numel()
                 else "",
                 f"{name}.data.add_({self.number(t)})",
             ]

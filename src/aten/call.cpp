@@ -3,6 +3,7 @@
 #include "aten/call.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/DefaultDtype.h>
 
 #include <bit>
 
@@ -53,6 +54,10 @@ bool is_zero_or_one(const Scalar& scalar) {
   return (value == 0 && !std::signbit(value)) || value == 1;
 }
 
+std::uint64_t default_float() {
+  return static_cast<std::uint64_t>(c10::get_default_dtype_as_scalartype());
+}
+
 bool is_cpu_scalar(const at::Tensor& tensor) {
   return tensor.dim() == 0 && tensor.device().is_cpu() && !tensor.is_sparse();
 }
@@ -63,7 +68,8 @@ Call::Call(const Operator& op, const torch::jit::Stack& stack)
     : op_(op),
       arguments_(torch::jit::last(stack, op.arguments.size()).data(), op.arguments.size()),
       no_special_scalars_(base::settings().no_special_scalars()) {
-  words_.push_back(reinterpret_cast<std::uintptr_t>(&op));
+  // Addresses leave the upper bits free.
+  words_.push_back(reinterpret_cast<std::uintptr_t>(&op) | default_float() << 56);
   for (std::size_t i = 0; i < arguments_.size(); ++i) read(op.arguments[i], arguments_[i]);
   if (device_ == nullptr) find_device();
   if (op.draws_key) draw_key(nullptr);
@@ -311,6 +317,7 @@ graph::Attribute Call::attribute(const Argument& argument, const c10::IValue& va
 graph::Entry Call::make_entry() const {
   graph::Entry entry;
   entry.op = &op_.op;
+  entry.default_float = to_dtype(c10::get_default_dtype_as_scalartype());
   for (std::size_t i = 0; i < arguments_.size(); ++i) {
     if (op_.arguments[i].travel == Travel::kIgnored) continue;
     entry.args.push_back(attribute(op_.arguments[i], arguments_[i], entry));

@@ -90,6 +90,14 @@ at::Tensor on_device_of(const at::Tensor& self, const at::Tensor& values) {
   return values.device().is_cpu() && values.dim() == 0 ? values.to(self.device()) : values;
 }
 
+// The recording kernel refuses what overlaps in part; here PyTorch refuses the tensor itself too.
+void check_no_overlap(const at::Tensor& self, const at::Tensor& values) {
+  TORCH_CHECK(!self.is_same(values),
+              "unsupported operation: some elements of the input tensor and the written-to tensor "
+              "refer to a single memory location. Please clone() the tensor before performing the "
+              "operation.");
+}
+
 at::Tensor& index_put_impl_(at::Tensor& self, const Indices& indices, const at::Tensor& values,
                             bool accumulate, bool unsafe) {
   static auto* const record = new Recorder("aten::_index_put_impl_", "");
@@ -101,6 +109,7 @@ at::Tensor& index_put_impl_(at::Tensor& self, const Indices& indices, const at::
               "Index put requires the source and destination dtypes match, got ",
               self.scalar_type(), " for the destination and ", values.scalar_type(),
               " for the source.");
+  check_no_overlap(self, update);
   (*record)({self, prepare(self, indices), update, accumulate, unsafe});
   return self;
 }

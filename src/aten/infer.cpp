@@ -1,10 +1,11 @@
 // Inference by Meta kernels and by lowerings.
 #include "aten/infer.h"
 
-#include <ATen/core/LegacyTypeDispatch.h>
-#include <ATen/ops/empty_strided.h>
+#include <algorithm>
 
 #include "aten/errors.h"
+#include "aten/meta_kernel.h"
+#include "aten/strides.h"
 #include "aten/tensor.h"
 #include "base/metrics.h"
 #include "ops/lower.h"
@@ -12,34 +13,6 @@
 
 namespace torch_xla::aten {
 namespace {
-
-at::Tensor to_meta(const at::Tensor& tensor) {
-  const TensorImpl* impl = as_xla(tensor);
-  if (impl == nullptr) return tensor;
-  const graph::TensorType& type = *impl->xla_type();
-  return at::empty_strided(
-      type.shape.dims, type.strides,
-      at::TensorOptions().dtype(to_scalar_type(type.shape.dtype)).device(c10::DeviceType::Meta));
-}
-
-c10::IValue to_meta(const c10::IValue& value) {
-  if (value.isTensor()) return to_meta(value.toTensor());
-  if (value.isDevice()) return c10::Device(c10::DeviceType::Meta);
-  if (value.isGenerator()) return {};
-  if (value.isTensorList()) {
-    c10::List<at::Tensor> out;
-    for (const at::Tensor& tensor : value.toTensorList()) out.push_back(to_meta(tensor));
-    return out;
-  }
-  if (value.isOptionalTensorList()) {
-    c10::List<std::optional<at::Tensor>> out;
-    for (const std::optional<at::Tensor>& tensor : value.toOptionalTensorList()) {
-      out.push_back(tensor.has_value() ? std::optional(to_meta(*tensor)) : std::nullopt);
-    }
-    return out;
-  }
-  return value;
-}
 
 const graph::TensorType* type_of(const at::Tensor& tensor) {
   if (!tensor.defined()) return nullptr;
@@ -57,12 +30,25 @@ void append_types(const c10::IValue& value, std::vector<const graph::TensorType*
   }
 }
 
+// `kernel` is null for whatever Meta kernel the dispatcher has.
 std::vector<const graph::TensorType*> infer_by_meta(const Operator& op,
+                                                    const c10::KernelFunction* kernel,
                                                     const torch::jit::Stack& stack) {
-  const torch::jit::Stack results = call_on_meta(op.handle, op.arguments.size(), stack);
+  const torch::jit::Stack results = call_on_meta(op.handle, kernel, op.arguments.size(), stack);
   std::vector<const graph::TensorType*> types;
   for (const c10::IValue& result : results) append_types(result, types);
   return types;
+}
+
+bool has_any_meta(const Operator& op) {
+  return op.handle.hasComputedKernelForDispatchKey(c10::DispatchKey::Meta);
+}
+
+std::vector<const graph::TensorType*> infer_by_python(const Operator& op,
+                                                      const torch::jit::Stack& stack) {
+  static base::Counter& count = base::counter("PythonMetaKernel");
+  count.add();
+  return infer_by_meta(op, nullptr, stack);
 }
 
 std::vector<const graph::TensorType*> infer_by_lowering(const graph::Entry& entry) {
@@ -109,50 +95,108 @@ void check_in_place(const Operator& op, const std::vector<const graph::TensorTyp
   }
 }
 
-bool has_any_meta(const Operator& op) {
-  return op.handle.hasComputedKernelForDispatchKey(c10::DispatchKey::Meta);
+bool equal_shapes(const std::vector<const graph::TensorType*>& a,
+                  const std::vector<const graph::TensorType*>& b) {
+  // A result that the lowering gives and PyTorch leaves undefined is dropped.
+  return a.size() == b.size() &&
+         std::equal(a.begin(), a.end(), b.begin(), [](const auto* x, const auto* y) {
+           return x == nullptr || (y != nullptr && x->shape == y->shape);
+         });
+}
+
+// A lowering knows shapes; the strides are PyTorch's. Row-major operands give row-major results.
+void set_strides(const Operator& op, const graph::Entry& entry, const torch::jit::Stack& stack,
+                 std::vector<const graph::TensorType*>& types) {
+  const auto arguments = torch::jit::last(stack, op.arguments.size());
+  if (op.memory_format_argument.has_value()) {
+    types[0] = with_memory_format(types[0], arguments[0], arguments[*op.memory_format_argument]);
+    return;
+  }
+  if (std::all_of(entry.operands.begin(), entry.operands.end(), [](const auto* type) {
+        return is_row_major(type->shape.dims, type->strides);
+      })) {
+    return;
+  }
+  if (op.is_pointwise) {
+    for (std::size_t i = 0; i < types.size(); ++i) {
+      if (types[i] != nullptr) types[i] = with_pointwise_strides(types[i], arguments, i);
+    }
+    return;
+  }
+  if (!has_any_meta(op)) return;
+  try {
+    std::vector<const graph::TensorType*> meta = infer_by_python(op, stack);
+    if (equal_shapes(meta, types)) types = std::move(meta);
+  } catch (const c10::Error&) {
+    // What is possible here though not elsewhere has the strides that it likes.
+  }
+}
+
+// The Meta kernel has passed the call; what only StableHLO refuses is a dtype that the kernels do not
+// have either.
+[[noreturn]] void refuse_dtype(const Operator& op, const graph::Entry& entry) {
+  const auto dtype = entry.operands.empty() ? entry.default_float : entry.operands[0]->shape.dtype;
+  TORCH_CHECK_NOT_IMPLEMENTED(false, "\"", op.op.name.substr(0, op.op.name.find('.')),
+                              "\" not implemented for '", to_scalar_type(dtype), "'");
+}
+
+// The compiled Meta kernel's types. The lowering runs too: it has the checks that PyTorch leaves to
+// the kernels, and it must agree.
+std::vector<const graph::TensorType*> infer_with_meta(const Operator& op, const graph::Entry& entry,
+                                                      const torch::jit::Stack& stack) {
+  const std::vector<const graph::TensorType*> types = infer_by_meta(op, &*op.compiled_meta, stack);
+  std::vector<const graph::TensorType*> lowered;
+  try {
+    lowered = infer_by_lowering(entry);
+  } catch (const base::Error& error) {
+    if (ops::is_constraint_error(error)) refuse_dtype(op, entry);
+    throw_as_torch(error, op.schema.name);
+  }
+  base::internal_check(op.kind == graph::OpKind::kInPlace || equal_shapes(types, lowered), "aten::",
+                       op.schema.name, ": its lowering gives other types than PyTorch");
+  return types;
+}
+
+// The Meta kernel of index_add looks at the first slices; the one for the CPU does not.
+bool is_empty_index_add(const graph::Entry& entry) {
+  return entry.op->name == "index_add" &&
+         (entry.operands.front()->shape.num_elements() == 0 ||
+          entry.operands.back()->shape.num_elements() == 0);
+}
+
+std::vector<const graph::TensorType*> infer_without_meta(const Operator& op,
+                                                         const graph::Entry& entry,
+                                                         const torch::jit::Stack& stack) {
+  std::vector<const graph::TensorType*> types;
+  try {
+    types = infer_by_lowering(entry);
+  } catch (const base::Error& error) {
+    // Lowerings word their errors as PyTorch does. Where only StableHLO's rules saw this one,
+    // PyTorch's own kernel words it better; if that sees none, ours stands.
+    if (ops::is_constraint_error(error) && has_any_meta(op)) infer_by_python(op, stack);
+    throw_as_torch(error, op.schema.name);
+  }
+  if (op.kind == graph::OpKind::kInPlace) {
+    check_in_place(op, types, written_types(op, stack));
+  } else {
+    set_strides(op, entry, stack, types);
+  }
+  return types;
 }
 
 }  // namespace
 
-torch::jit::Stack call_on_meta(const c10::OperatorHandle& handle, std::size_t num_arguments,
-                               const torch::jit::Stack& stack) {
-  torch::jit::Stack meta;
-  const auto arguments = torch::jit::last(stack, num_arguments);
-  const auto& schema = handle.schema().arguments();
-  for (std::size_t i = 0; i < num_arguments; ++i) {
-    meta.push_back(to_meta(arguments[i]));
-    if (schema[i].name() == "device") meta.back() = c10::Device(c10::DeviceType::Meta);
-    if (schema[i].name() == "pin_memory") meta.back() = c10::IValue();
-  }
-  const at::AutoDispatchBelowADInplaceOrView guard;
-  handle.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::Meta), &meta);
-  return meta;
-}
-
 std::vector<const graph::TensorType*> infer_outputs(const Operator& op, const graph::Entry& entry,
                                                     const torch::jit::Stack& stack) {
-  const bool writes = op.kind == graph::OpKind::kInPlace;
+  const bool has_meta =
+      op.compiled_meta.has_value() && op.effects.empty() && !is_empty_index_add(entry);
   std::vector<const graph::TensorType*> types;
-  if ((op.has_cpp_meta || op.lowering->is_untyped) && op.effects.empty()) {
-    types = infer_by_meta(op, stack);
+  if (op.lowering->is_untyped && op.effects.empty()) {
+    types = infer_by_meta(op, has_meta ? &*op.compiled_meta : nullptr, stack);
   } else {
-    try {
-      types = infer_by_lowering(entry);
-    } catch (const base::Error& error) {
-      // Lowerings word their errors as PyTorch does. Where only StableHLO's rules saw this one,
-      // PyTorch's own kernel words it better; if that sees none, ours stands.
-      if (!ops::is_constraint_error(error) || !has_any_meta(op)) {
-        throw_as_torch(error, op.schema.name);
-      }
-      static base::Counter& count = base::counter("PythonMetaKernel");
-      count.add();
-      call_on_meta(op.handle, op.arguments.size(), stack);
-      throw_as_torch(error, op.schema.name);
-    }
-    if (writes) check_in_place(op, types, written_types(op, stack));
+    types = has_meta ? infer_with_meta(op, entry, stack) : infer_without_meta(op, entry, stack);
   }
-  if (!writes) return types;
+  if (op.kind != graph::OpKind::kInPlace) return types;
   types.resize(op.num_fresh_returns);
   for (const graph::TensorType* type : written_types(op, stack)) types.push_back(type);
   return types;

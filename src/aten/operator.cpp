@@ -5,6 +5,8 @@
 #include <array>
 #include <string_view>
 
+#include "aten/meta_kernel.h"
+
 namespace torch_xla::aten {
 namespace {
 
@@ -196,9 +198,9 @@ void find_written(Operator& op) {
   }
 }
 
-std::optional<std::size_t> find_device_argument(const c10::FunctionSchema& schema) {
+std::optional<std::size_t> find_argument(const c10::FunctionSchema& schema, std::string_view name) {
   for (std::size_t i = 0; i < schema.arguments().size(); ++i) {
-    if (schema.arguments()[i].name() == "device") return i;
+    if (schema.arguments()[i].name() == name) return i;
   }
   return std::nullopt;
 }
@@ -219,21 +221,19 @@ graph::Schema to_schema(const c10::FunctionSchema& schema) {
   return out;
 }
 
+// Torch tags them, but for the lists.
+bool is_pointwise(const c10::OperatorHandle& handle) {
+  const c10::ArrayRef<at::Tag> tags = handle.getTags();
+  return std::find(tags.begin(), tags.end(), at::Tag::pointwise) != tags.end() ||
+         handle.schema().name().rfind("aten::_foreach_", 0) == 0;
+}
+
 std::string functional_name(const graph::Schema& schema) {
   const std::size_t dot = schema.name.find('.');
   std::string base = schema.name.substr(0, dot);
   const std::string overload = dot == std::string::npos ? "" : schema.name.substr(dot);
   if (base.size() > 1 && base.back() == '_' && base[base.size() - 2] != '_') base.pop_back();
   return base + overload;
-}
-
-bool has_cpp_meta_kernel(const c10::OperatorHandle& handle) {
-  if (!handle.hasKernelForDispatchKey(c10::DispatchKey::Meta)) return false;
-  const std::string state = handle.dumpState();
-  const std::size_t at = state.find("Meta: registered at ");
-  if (at == std::string::npos) return false;
-  const std::string line = state.substr(at, state.find('\n', at) - at);
-  return line.find(".py:") == std::string::npos;
 }
 
 std::unique_ptr<Operator> plan_operator(const c10::OperatorHandle& handle, std::string* why) {
@@ -249,8 +249,10 @@ std::unique_ptr<Operator> plan_operator(const c10::OperatorHandle& handle, std::
   op->op.converts_result = op->kind != OpKind::kFunctional;
   if (op->lowering == nullptr || !plan_arguments(*op, why)) return nullptr;
   find_written(*op);
-  op->device_argument = find_device_argument(handle.schema());
-  op->has_cpp_meta = has_cpp_meta_kernel(handle);
+  op->device_argument = find_argument(handle.schema(), "device");
+  op->compiled_meta = compiled_meta_kernel(handle);
+  op->is_pointwise = is_pointwise(handle);
+  op->memory_format_argument = find_argument(handle.schema(), "memory_format");
   op->counter = &base::counter("xla::" + op->schema.name);
   return op;
 }

@@ -51,7 +51,9 @@ struct Operator {
   // True when a random key must be drawn without the schema having a generator.
   bool draws_key = false;
   // Where types come from on a memo miss; see infer.h.
-  bool has_cpp_meta = false;
+  std::optional<c10::KernelFunction> compiled_meta;
+  bool is_pointwise = false;
+  std::optional<std::size_t> memory_format_argument;
   base::Counter* counter = nullptr;  // "xla::<name>"
 };
 
@@ -62,11 +64,11 @@ graph::Schema to_schema(const c10::FunctionSchema& schema);
 // lowering whose parameters fit the schema. `why` then says what does not fit, if anything.
 std::unique_ptr<Operator> plan_operator(const c10::OperatorHandle& handle, std::string* why);
 
+// Elementwise, so that results are laid out as the operands are.
+bool is_pointwise(const c10::OperatorHandle& handle);
+
 // The functional variant of an in-place operator, as the name it has in the registry: "add.Tensor"
 // for "add_.Tensor", or the name itself.
 std::string functional_name(const graph::Schema& schema);
-
-// True if the kernel for the Meta key is compiled C++, so that it needs no interpreter.
-bool has_cpp_meta_kernel(const c10::OperatorHandle& handle);
 
 }  // namespace torch_xla::aten

@@ -12,6 +12,7 @@
 #include "aten/eager.h"
 #include "aten/errors.h"
 #include "aten/infer.h"
+#include "aten/meta_kernel.h"
 #include "aten/tensor.h"
 #include "base/settings.h"
 #include "graph/location.h"
@@ -48,7 +49,8 @@ const graph::Entry* make_entry(const Operator& op, const Call& call,
                                const torch::jit::Stack& stack) {
   graph::Entry entry = call.make_entry();
   try {
-    if (!fills(op)) {
+    // Compiled Meta kernels check this themselves, where the kernel for the CPU does.
+    if (!op.compiled_meta.has_value() && !fills(op)) {
       for (TensorImpl* impl :
            written_tensors(op.written, torch::jit::last(stack, op.arguments.size()))) {
         check_no_overlap(*impl->xla_type());
@@ -164,6 +166,17 @@ void push_results(const Operator& op, const Call& call, Recorded recorded,
   for (c10::IValue& result : results) stack->push_back(std::move(result));
 }
 
+// What PyTorch's elementwise kernels ask of the tensor that they write.
+void check_overlaps(const TensorImpl& written, const torch::jit::Stack& arguments) {
+  check_no_overlap(*written.xla_type());
+  for (const c10::IValue& argument : arguments) {
+    if (!argument.isTensor()) continue;
+    if (const TensorImpl* read = as_xla(argument.toTensor())) {
+      check_no_partial_overlap(written, *read);
+    }
+  }
+}
+
 }  // namespace
 
 graph::Memo& memo() {
@@ -172,6 +185,7 @@ graph::Memo& memo() {
 }
 
 void check_no_overlap(const graph::TensorType& type) {
+  if (type.shape.num_elements() == 0) return;
   for (std::size_t i = 0; i < type.strides.size(); ++i) {
     TORCH_CHECK(type.strides[i] != 0 || type.shape.dims[i] <= 1,
                 "unsupported operation: more than one element of the written-to tensor refers to a "
@@ -241,10 +255,13 @@ void OutKernel::choose_dtype(const std::vector<c10::IValue>& arguments,
 
 void OutKernel::check(const c10::OperatorHandle& handle, const std::vector<c10::IValue>& arguments,
                       const torch::jit::Stack& results) {
-  std::call_once(looked_, [&] { has_cpp_meta_ = has_cpp_meta_kernel(handle); });
-  if (has_cpp_meta_) {
+  for (const std::size_t i : out_arguments_) {
+    if (is_pointwise(functional_)) check_overlaps(*as_xla(arguments[i].toTensor()), arguments);
+  }
+  std::call_once(looked_, [&] { compiled_meta_ = compiled_meta_kernel(handle); });
+  if (compiled_meta_.has_value()) {
     const torch::jit::Stack stack(arguments.begin(), arguments.end());
-    call_on_meta(handle, arguments.size(), stack);
+    call_on_meta(handle, &*compiled_meta_, arguments.size(), stack);
     return;
   }
   // PyTorch generates these from the functional overload, and then wants its dtype.

@@ -55,7 +55,7 @@ class OutKernel final : public c10::OperatorKernel {
   c10::OperatorHandle functional_;
   std::vector<std::size_t> out_arguments_;
   std::once_flag looked_;
-  bool has_cpp_meta_ = false;
+  std::optional<c10::KernelFunction> compiled_meta_;
 };
 
 // The process's memo.

@@ -140,6 +140,9 @@ const at::Storage& TensorImpl::storage() const {
           c10::StorageImpl::use_byte_size_t(),
           static_cast<std::size_t>(alias_->type()->shape.num_bytes()),
           c10::DataPtr(nullptr, device()), allocator, /*resizable=*/false);
+      shared->release_data_and_set_meta_custom_data_ptr_error_msg_(
+          "an xla tensor exposes no storage: there is no pointer to its data, which XLA owns; "
+          "`.cpu()` makes a copy that has one");
       storages->insert_or_assign(alias_.get(), c10::weak_intrusive_ptr<c10::StorageImpl>(shared));
     }
     const_cast<TensorImpl*>(this)->storage_ = at::Storage(std::move(shared));

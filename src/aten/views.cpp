@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "aten/strides.h"
 #include "aten/view_maker.h"
 
 namespace torch_xla::aten {
@@ -233,13 +234,13 @@ at::Tensor squeeze(const at::Tensor& self) {
 
 at::Tensor squeeze_dims(const at::Tensor& self, at::IntArrayRef dims) {
   const auto rank = static_cast<std::size_t>(self.dim());
-  std::vector<bool> chosen(rank, false);
+  std::vector<bool> chosen(std::max<std::size_t>(rank, 1), false);
   for (const std::int64_t dim : dims) {
     const auto d = static_cast<std::size_t>(wrap(dim, rank));
-    if (rank == 0) continue;
     TORCH_CHECK(!chosen[d], "dim ", d, " appears multiple times in the list of dims");
     chosen[d] = true;
   }
+  chosen.resize(rank);
   return squeeze_where(impl_of(self, "squeeze"), chosen);
 }
 
@@ -473,13 +474,7 @@ at::Tensor reshape(const at::Tensor& self, at::IntArrayRef shape) {
 
 bool has_strides_of(const at::Tensor& self, at::MemoryFormat format) {
   if (format != at::MemoryFormat::Contiguous) return self.is_contiguous(format);
-  const base::Dims sizes = self.sizes().vec();
-  const base::Dims wanted = graph::contiguous_strides(sizes);
-  for (std::size_t i = 0; i < sizes.size(); ++i) {
-    if (sizes[i] == 0) return true;
-    if (sizes[i] != 1 && self.strides()[i] != wanted[i]) return false;
-  }
-  return true;
+  return is_row_major(self.sizes(), self.strides());
 }
 
 at::Tensor contiguous(const at::Tensor& self, at::MemoryFormat memory_format) {

@@ -113,6 +113,7 @@ base::Hash128 compute_key(const Entry& entry) {
   for (const Slot& slot : entry.slots) {
     hasher.add(static_cast<std::uint64_t>(slot.dtype) | static_cast<std::uint64_t>(slot.mode) << 8);
   }
+  hasher.add(static_cast<std::uint64_t>(entry.default_float));
   hasher.add(entry.outputs.size());
   for (const TensorType* output : entry.outputs) {
     hasher.add(output != nullptr ? 1 : 0);

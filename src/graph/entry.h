@@ -75,6 +75,8 @@ struct Entry {
   std::vector<Attribute> args;  // in the schema's order
   std::vector<const TensorType*> operands;
   std::vector<Slot> slots;
+  // PyTorch's default dtype when the call was made, which decides what numbers are computed as.
+  base::DType default_float = base::DType::kFloat32;
   std::vector<const TensorType*> outputs;  // null where the call returns an undefined tensor
   // Of a view: the entry that maps (parent, new view) to the new parent.
   const Entry* inverse = nullptr;

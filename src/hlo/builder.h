@@ -88,6 +88,11 @@ class Builder {
 
   Mode mode() const { return mode_; }
 
+  // The floating type of what has none of its own: Python's numbers, the quotient of integers. It
+  // is PyTorch's default dtype when the call was recorded; the text knows nothing of it.
+  base::DType default_float() const { return default_float_; }
+  void set_default_float(base::DType dtype) { default_float_ = dtype; }
+
   // Appends a parameter to the main function. May be called at any time before `finish`.
   Value parameter(const Type& type);
   std::size_t num_parameters() const { return parameters_.size(); }
@@ -160,6 +165,7 @@ class Builder {
   void append_value(std::string& out, const Value& value) const;
   void append_return(std::string_view name, std::span<const Value> values);
 
+  base::DType default_float_ = base::DType::kFloat32;
   Mode mode_;
   Precision default_precision_ = Precision::kDefault;
   std::uint32_t next_id_ = 0;

@@ -14,16 +14,8 @@ namespace {
 using base::check;
 using MaybeDType = std::optional<DType>;
 
-// What was recorded, which knows PyTorch's default dtype; else `fallback`.
-DType output_dtype(const Context& context, MaybeDType dtype, DType fallback) {
-  if (!context.outputs.empty()) return context.outputs[0].dtype;
-  return dtype.value_or(fallback);
-}
-
-// The dtype of a tensor made of a Python number.
-DType default_dtype(DType number) {
-  if (number == DType::kFloat64) return DType::kFloat32;
-  return number == DType::kComplex128 ? DType::kComplex64 : number;
+DType output_dtype(const Context& context, MaybeDType dtype) {
+  return dtype.value_or(context.builder.default_float());
 }
 
 Value filled(Context& context, const Dims& size, DType dtype, const Scalar& number) {
@@ -36,7 +28,7 @@ Value filled(const Dims& size, DType dtype, Value number) {
 
 void register_constants(Registry& m, const std::string& name, const Scalar& number) {
   m.impl(name, [number](Context& context, Dims size, MaybeDType dtype) {
-    return filled(context, size, output_dtype(context, dtype, DType::kFloat32), number);
+    return filled(context, size, output_dtype(context, dtype), number);
   });
 }
 
@@ -65,13 +57,13 @@ void register_filled(Registry& m) {
   register_new_constants(m, "new_ones", 1);
   m.impl({"empty_strided", "empty_permuted"},
          [](Context& context, Dims size, Dims, MaybeDType dtype) {
-           return filled(context, size, output_dtype(context, dtype, DType::kFloat32), 0);
+           return filled(context, size, output_dtype(context, dtype), 0);
          });
   m.impl("new_empty_strided", [](Context& context, Value self, Dims size, Dims, MaybeDType dtype) {
     return filled(context, size, dtype.value_or(self.dtype()), 0);
   });
   m.impl("full", [](Context& context, Dims size, Value fill_value, MaybeDType dtype) {
-    return filled(size, output_dtype(context, dtype, default_dtype(fill_value.dtype())),
+    return filled(size, dtype.value_or(number_dtype(context.builder, fill_value.dtype())),
                   fill_value);
   });
   m.impl("full_like", [](Value self, Value fill_value, MaybeDType dtype) {
@@ -81,7 +73,7 @@ void register_filled(Registry& m) {
     return filled(size, dtype.value_or(self.dtype()), fill_value);
   });
   m.impl("scalar_tensor", [](Context& context, Value s, MaybeDType dtype) {
-    return filled({}, output_dtype(context, dtype, DType::kFloat32), s);
+    return filled({}, output_dtype(context, dtype), s);
   });
 }
 
@@ -118,13 +110,13 @@ std::int64_t arange_count(const Scalar& start, const Scalar& end, const Scalar& 
 Value arange(Context& context, const Scalar& start, const Scalar& end, const Scalar& step,
              MaybeDType dtype) {
   const bool is_integral = !start.is_floating() && !end.is_floating() && !step.is_floating();
-  const DType out = output_dtype(context, dtype, is_integral ? DType::kInt64 : DType::kFloat32);
+  const DType out = is_integral ? dtype.value_or(DType::kInt64) : output_dtype(context, dtype);
   return arithmetic_sequence(context, arange_count(start, end, step, out), start, step, out);
 }
 
 Value range(Context& context, const Scalar& start, const Scalar& end, const Scalar& step,
             MaybeDType dtype) {
-  const DType out = output_dtype(context, dtype, DType::kFloat32);
+  const DType out = output_dtype(context, dtype);
   check(step.to<double>() != 0, "step must be nonzero");
   const double last = std::floor((end.to<double>() - start.to<double>()) / step.to<double>());
   check(last >= 0, "upper bound and lower bound inconsistent with step sign");
@@ -133,7 +125,8 @@ Value range(Context& context, const Scalar& start, const Scalar& end, const Scal
 
 DType linspace_dtype(const Context& context, MaybeDType dtype, Value start, Value end) {
   const bool is_complex = base::is_complex(start.dtype()) || base::is_complex(end.dtype());
-  return output_dtype(context, dtype, is_complex ? DType::kComplex64 : DType::kFloat32);
+  return is_complex ? dtype.value_or(number_dtype(context.builder, DType::kComplex128))
+                    : output_dtype(context, dtype);
 }
 
 // The points between two bounds in the dtype in which they are computed. Like PyTorch, the second
@@ -200,7 +193,7 @@ Value eye(Context& context, std::int64_t rows, std::int64_t columns, MaybeDType 
   const Shape shape{DType::kInt32, {rows, columns}};
   const Value is_diagonal =
       hlo::eq(hlo::iota(context.builder, shape, 0), hlo::iota(context.builder, shape, 1));
-  return convert(is_diagonal, output_dtype(context, dtype, DType::kFloat32));
+  return convert(is_diagonal, output_dtype(context, dtype));
 }
 
 // The lower triangle of a matrix, row by row: rows that grow by one element each, from
@@ -271,7 +264,7 @@ Value kaiser_window(Context& context, std::int64_t length, bool periodic, double
                     MaybeDType dtype) {
   check(length >= 0,
         "kaiser_window requires non-negative window_length, got window_length=", length);
-  const DType out = output_dtype(context, dtype, DType::kFloat32);
+  const DType out = output_dtype(context, dtype);
   check(base::is_floating(out),
         "kaiser_window expects floating point dtypes, got: ", base::dtype_info(out).name);
   const double half = static_cast<double>(length == 1 ? 1 : length - (periodic ? 0 : 1)) / 2;
@@ -310,7 +303,7 @@ void register_matrices(Registry& m) {
                             std::int64_t offset, MaybeDType dtype) {
     check_triangle(row, col);
     const auto [rows, columns] = lower_triangle(context.builder, row, col, offset);
-    return stack_indices(rows, columns, output_dtype(context, dtype, DType::kInt64));
+    return stack_indices(rows, columns, dtype.value_or(DType::kInt64));
   });
   // Turned by half a circle, an upper triangle is a lower one, listed backwards.
   m.impl("triu_indices", [](Context& context, std::int64_t row, std::int64_t col,
@@ -321,7 +314,7 @@ void register_matrices(Registry& m) {
       return hlo::subtract(full_like(indices, size - 1), hlo::reverse(indices, {0}));
     };
     return stack_indices(turned(rows, row), turned(columns, col),
-                         output_dtype(context, dtype, DType::kInt64));
+                         dtype.value_or(DType::kInt64));
   });
 }
 

@@ -103,8 +103,14 @@ Value div_mode(Value self, Value other, const std::optional<std::string>& roundi
   return floor_divide(self, other);
 }
 
+Value fmod(Value a, Value b) {
+  check_implemented(!base::is_complex(a.dtype()), "fmod_cpu", a.dtype());
+  return remainder(a, b);
+}
+
 // With the divisor's sign, as in Python.
 Value python_remainder(Value a, Value b) {
+  check_implemented(!base::is_complex(a.dtype()), "remainder_cpu", a.dtype());
   const Value modulo = remainder(a, b);
   if (!base::is_floating(a.dtype()) && !base::is_signed_integral(a.dtype())) return modulo;
   const Value adjust = not_equal(modulo, 0) & differs_in_sign(modulo, b);
@@ -114,12 +120,15 @@ Value python_remainder(Value a, Value b) {
 // ---- Powers, distances and logarithms -----------------------------------------------------------
 
 // The dtype of `self` with a Python number of dtype `number`.
-DType with_number(DType self, DType number) {
+DType with_number(const Value& self, DType number) {
+  const DType dtype = self.dtype();
+  const DType of_number = number_dtype(self.builder(), number);
   if (base::is_complex(number)) {
-    return base::is_complex(self) ? self : base::promote_types(self, DType::kComplex64);
+    if (base::is_floating(dtype)) return base::complex_dtype(dtype);
+    return base::is_complex(dtype) ? dtype : of_number;
   }
-  if (base::is_floating(number)) return base::is_integral(self) ? DType::kFloat32 : self;
-  return self == DType::kBool ? number : self;
+  if (base::is_floating(number)) return base::is_integral(dtype) ? of_number : dtype;
+  return dtype == DType::kBool ? number : dtype;
 }
 
 // With 0 to a complex power as its limit, which the logarithm does not give.
@@ -254,7 +263,7 @@ void register_arithmetic(Registry& m) {
   m.impl({"div.Tensor", "div.Scalar"}, div);
   m.impl({"div.Tensor_mode", "div.Scalar_mode"}, div_mode);
   m.impl({"floor_divide", "floor_divide.Scalar", "floor_divide_.Tensor"}, floor_divide);
-  m.impl({"fmod.Tensor", "fmod.Scalar"}, promoted<hlo::remainder>);
+  m.impl({"fmod.Tensor", "fmod.Scalar"}, promoted<fmod>);
   m.impl({"remainder.Tensor", "remainder.Scalar", "remainder.Scalar_Tensor"},
          promoted<python_remainder>);
   m.impl({"pow.Tensor_Tensor", "pow.Scalar", "pow_.Tensor"},
@@ -341,7 +350,7 @@ Value div(Value self, Value other) {
 Value pow(Value self, Value exponent) { return promoted<power_of>(self, exponent); }
 
 Value pow(Value self, const Promotable& exponent) {
-  const DType dtype = with_number(self.dtype(), exponent.dtype());
+  const DType dtype = with_number(self, exponent.dtype());
   return in_float32(
       [&](Value x) {
         const std::optional<double> p = constant_of(exponent);

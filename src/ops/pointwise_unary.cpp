@@ -243,6 +243,23 @@ constexpr UnaryOperator kUnaryOperators[] = {
     {"zero", zero},
 };
 
+// A conversion that the user asked for. Where StableHLO brings a float to the nearest integer that
+// there is, PyTorch's kernels do as the processor: what int32 (or int64) can't hold becomes its least
+// value, and narrower types take the low bits.
+Value cast(Value x, DType dtype) {
+  if (!base::is_floating(x.dtype()) || !base::is_integral(dtype) || dtype == DType::kBool) {
+    return convert(x, dtype);
+  }
+  const int size = base::size_bytes(dtype);
+  const DType wide = size == 8 || dtype == DType::kUInt32 ? DType::kInt64 : DType::kInt32;
+  const Value held = convert(x, wide);
+  const Value least = hlo::broadcast_in_dim(lowest(x.builder(), wide), x.dims(), {});
+  const Value low_bits =
+      convert(where(less(x, wide == DType::kInt64 ? 0x1p63 : 0x1p31), held, least), dtype);
+  if (dtype != DType::kUInt64) return low_bits;
+  return where(less(x, 0), low_bits, convert(x, dtype));
+}
+
 }  // namespace
 
 std::span<const UnaryOperator> unary_operators() { return kUnaryOperators; }
@@ -272,7 +289,7 @@ Value signbit(Value value) {
 Value trunc(Value value) { return where(less(value, 0), ceil(value), floor(value)); }
 
 Value copy(Value self, Value source) {
-  return broadcast_to(convert(source, self.dtype()), self.dims());
+  return broadcast_to(cast(source, self.dtype()), self.dims());
 }
 
 void register_pointwise_unary(Registry& m) {
@@ -284,7 +301,7 @@ void register_pointwise_unary(Registry& m) {
   m.impl({"fill.Scalar", "fill.Tensor"}, fill);
   m.impl("copy", copy);
   m.impl("_to_copy", [](Value self, std::optional<DType> dtype) {
-    return convert(self, dtype.value_or(self.dtype()));
+    return cast(self, dtype.value_or(self.dtype()));
   });
 }
 

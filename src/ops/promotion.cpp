@@ -5,14 +5,28 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "ops/reduce.h"
 
 namespace torch_xla::ops {
 namespace {
 
+bool is_wide_unsigned(DType dtype) {
+  return dtype == DType::kUInt16 || dtype == DType::kUInt32 || dtype == DType::kUInt64;
+}
+
+// PyTorch has no integer type to which these and another one would go.
+DType promoted_dtype(DType a, DType b) {
+  base::check(a == b || !base::is_integral(a) || !base::is_integral(b) ||
+                  (!is_wide_unsigned(a) && !is_wide_unsigned(b)),
+              "Promotion for uint16, uint32, uint64 types is not supported, attempted to promote ",
+              scalar_type_name(a), " and ", scalar_type_name(b));
+  return base::promote_types(a, b);
+}
+
 // The operands of one priority in PyTorch's result_type: the promotion of those seen so far.
 struct Group {
   std::optional<DType> dtype;
-  void add(DType d) { dtype = dtype.has_value() ? base::promote_types(*dtype, d) : d; }
+  void add(DType d) { dtype = dtype.has_value() ? promoted_dtype(*dtype, d) : d; }
 };
 
 int category(DType dtype) {
@@ -26,20 +40,15 @@ int category(DType dtype) {
   return 0;
 }
 
-// A Python number takes the default dtype of its category.
-DType wrapped_dtype(DType dtype) {
-  if (dtype == DType::kFloat64) return DType::kFloat32;
-  if (dtype == DType::kComplex128) return DType::kComplex64;
-  return dtype;
-}
-
 DType combine(const Group& higher, const Group& lower) {
   if (!higher.dtype.has_value()) return *lower.dtype;
   if (!lower.dtype.has_value()) return *higher.dtype;
-  if (category(*lower.dtype) > category(*higher.dtype)) {
-    return base::promote_types(*higher.dtype, *lower.dtype);
+  if (category(*lower.dtype) <= category(*higher.dtype)) return *higher.dtype;
+  // The parts of a complex result have the higher priority's width.
+  if (base::is_complex(*lower.dtype) && base::is_floating(*higher.dtype)) {
+    return base::complex_dtype(*higher.dtype);
   }
-  return *higher.dtype;
+  return promoted_dtype(*higher.dtype, *lower.dtype);
 }
 
 template <typename Range>
@@ -49,7 +58,7 @@ DType result_type_of(const Range& values) {
   Group wrapped;
   for (const Value& v : values) {
     if (v.is_wrapped_number) {
-      wrapped.add(wrapped_dtype(v.dtype()));
+      wrapped.add(number_dtype(v.builder(), v.dtype()));
     } else if (v.rank() == 0) {
       zero_dim.add(v.dtype());
     } else {
@@ -71,12 +80,18 @@ Value broadcast_in_dims(Value value, const Dims& dims) {
 
 }  // namespace
 
+DType number_dtype(const hlo::Builder& builder, DType number) {
+  if (number == DType::kFloat64) return builder.default_float();
+  if (number == DType::kComplex128) return base::complex_dtype(builder.default_float());
+  return number;
+}
+
 DType result_type(std::initializer_list<Value> values) { return result_type_of(values); }
 DType result_type(std::span<const Value> values) { return result_type_of(values); }
 
 DType float_result_type(std::initializer_list<Value> values) {
   const DType dtype = result_type_of(values);
-  return base::is_integral(dtype) ? DType::kFloat32 : dtype;
+  return base::is_integral(dtype) ? values.begin()->builder().default_float() : dtype;
 }
 
 Dims broadcast_dims(const Dims& a, const Dims& b) {

@@ -11,11 +11,15 @@ namespace torch_xla::ops {
 
 // PyTorch's result_type: dimensioned tensors before 0-dim tensors before wrapped numbers, by
 // category (bool < integral < floating < complex). A wrapped number of a higher category gives the
-// default dtype of that category (float32, or complex64 unless a float64 operand takes part).
+// default dtype of that category.
 DType result_type(std::initializer_list<Value> values);
 DType result_type(std::span<const Value> values);
 // The same with integral results replaced by the default floating type, as `sin` and `div` do.
 DType float_result_type(std::initializer_list<Value> values);
+
+// The dtype of a tensor made of a Python number: PyTorch's default dtype for float64, the complex
+// type of that width for complex128.
+DType number_dtype(const hlo::Builder& builder, DType number);
 
 // The broadcast of the sizes; throws as PyTorch words it: "The size of tensor a (2) must match the
 // size of tensor b (3) at non-singleton dimension 0".

@@ -269,6 +269,7 @@ std::vector<Value> emit_call(const graph::Entry& entry, Context& context, const 
   std::vector<const graph::Attribute*> args;
   args.reserve(entry.args.size());
   for (const graph::Attribute& arg : entry.args) args.push_back(&arg);
+  context.builder.set_default_float(entry.default_float);
   return lowering_of(entry, context.platform).emit(context, args, frame);
 }
 

@@ -1,0 +1,23 @@
+// Strides of results where no Meta kernel says them: PyTorch's rules for elementwise operators and
+// for memory formats.
+#pragma once
+
+#include <ATen/core/ivalue.h>
+
+#include "graph/entry.h"
+
+namespace torch_xla::aten {
+
+// Row-major, where dimensions of size 1 may have any stride.
+bool is_row_major(at::IntArrayRef sizes, at::IntArrayRef strides);
+
+// `type` with the strides that TensorIterator gives to a result of these arguments; as it is, if its
+// shape is not their broadcast. Of a list argument, element `i` takes part.
+const graph::TensorType* with_pointwise_strides(const graph::TensorType* type,
+                                                at::ArrayRef<c10::IValue> arguments, std::size_t i);
+
+// `type` with the strides of `empty_like(self, memory_format)`; `self` may be no tensor (`empty`).
+const graph::TensorType* with_memory_format(const graph::TensorType* type, const c10::IValue& self,
+                                            const c10::IValue& memory_format);
+
+}  // namespace torch_xla::aten

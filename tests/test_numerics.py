@@ -1,0 +1,84 @@
+"""NaN in maxima and minima, and floats that integers can't hold, are as on the CPU."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn import functional
+
+NAN, INF = float("nan"), float("inf")
+
+
+def assert_same(want, got):
+    for a, b in zip(want, got, strict=True):
+        assert (a.dtype, a.shape) == (b.dtype, b.shape)
+        torch.testing.assert_close(b.cpu(), a, rtol=0, atol=0, equal_nan=True)
+
+
+PATTERNS = [[1, NAN, 2, 3], [NAN, 1, 2, 3], [1, 2, 3, NAN], [3, 2, 1, NAN], [1, 2, NAN, 3]]
+MAXIMA = {
+    "amax": lambda x: [x.amax(), x.amin(), *x.aminmax()],
+    "max": lambda x: [*x.max(0), *x.min(0), x.max(), x.min()],
+    "argmax": lambda x: [x.argmax(), x.argmin()],
+    "cummax": lambda x: [*x.cummax(0), *x.cummin(0)],
+    "of two": lambda x: [torch.maximum(x, x.flip(0)), torch.minimum(x, x.flip(0))],
+    "fmax": lambda x: [torch.fmax(x, x.flip(0)), torch.fmin(x, x.flip(0))],
+    "clamp": lambda x: [x.clamp(0, 2), x.clamp(x.flip(0)), x.relu(), functional.relu6(x)],
+    "sort": lambda x: [*x.sort(), *x.kthvalue(2), *x.median(0), *x.nanmedian(0)],
+    "norm": lambda x: [torch.linalg.vector_norm(x, INF), torch.linalg.vector_norm(x, -INF)],
+    "rows": lambda x: [x.repeat(8).reshape(4, 8).amax(0), x.repeat(8).reshape(4, 8).amax(1)],
+    "half": lambda x: [x.bfloat16().amax(), x.half().amin()],
+    "scatter": lambda x: [
+        x.new_zeros(4).scatter_reduce(0, torch.tensor([0, 1, 1, 0], device=x.device), x, "amax")
+    ],
+    "pool 1d": lambda x: [functional.max_pool1d(x.repeat(8)[None, None], 3, 2, 1)],
+    "pool 2d": lambda x: [
+        *functional.max_pool2d(x.repeat(8).reshape(1, 1, 4, 8), 3, 1, 1, return_indices=True)
+    ],
+    "pool 2d without indices": lambda x: [
+        functional.max_pool2d(x.repeat(8).reshape(1, 1, 4, 8), 2)
+    ],
+    "pool 3d": lambda x: [functional.max_pool3d(x.repeat(8).reshape(1, 1, 2, 4, 4), 2)],
+    "adaptive": lambda x: [functional.adaptive_max_pool2d(x.repeat(8).reshape(1, 1, 4, 8), (2, 3))],
+}
+
+
+@pytest.mark.parametrize("name", MAXIMA)
+def test_nan_is_propagated(name):
+    want = [r for p in PATTERNS for r in MAXIMA[name](torch.tensor(p))]
+    assert any(r.isnan().any() for r in want if r.is_floating_point()) or name == "argmax"
+    assert_same(want, [r for p in PATTERNS for r in MAXIMA[name](torch.tensor(p).to("xla"))])
+
+
+FLOATS = [-1.5, -1, -0.5, 0, 1.7, 127, 128, 200, -129, 255, 256, 300, -300, 40000, -40000, 70000]
+BEYOND = [2.5e9, -2.5e9, 5e9, 1e18, 1e19, -1e19, INF, -INF, NAN]
+
+
+@pytest.mark.parametrize("source", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
+def test_floats_that_integers_cannot_hold(source):
+    """PyTorch leaves them undefined; its kernels wrap, or give the least integer's low bits."""
+    x = torch.tensor(FLOATS + BEYOND, dtype=source)
+    signed = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.bool]
+    assert_same([x.to(t) for t in signed], [x.to("xla").to(t) for t in signed])
+    y = torch.tensor(FLOATS, dtype=source)  # beyond these, the CPU's kernels differ with the size
+    y = y[y.isfinite()]
+    unsigned = [torch.uint16, torch.uint32, torch.uint64]
+    assert_same([y.to(t) for t in unsigned], [y.to("xla").to(t) for t in unsigned])
+
+
+def test_floats_are_converted_alike_when_written():
+    def program(device):
+        x = torch.zeros(3, dtype=torch.uint8, device=device)
+        x.copy_(torch.tensor([-1.0, 300.0, 7.9], device=device))
+        y = torch.zeros(3, dtype=torch.int8, device=device)
+        y[1:] = torch.tensor([-1.0, 300.0], device=device)
+        return x, y
+
+    assert_same(program("cpu"), program("xla"))
+
+
+def test_integers_wrap_when_narrowed():
+    types = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.bool]
+    x = torch.tensor([-1, 0, 1, 127, 128, 255, 256, -129, 2**31, 2**32 + 5, -(2**40), 2**62])
+    for a in types:
+        assert_same([x.to(a).to(b) for b in types], [x.to(a).to("xla").to(b) for b in types])
