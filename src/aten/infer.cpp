@@ -112,9 +112,8 @@ void set_strides(const Operator& op, const graph::Entry& entry, const torch::jit
     types[0] = with_memory_format(types[0], arguments[0], arguments[*op.memory_format_argument]);
     return;
   }
-  if (std::all_of(entry.operands.begin(), entry.operands.end(), [](const auto* type) {
-        return is_row_major(type->shape.dims, type->strides);
-      })) {
+  if (std::all_of(entry.operands.begin(), entry.operands.end(),
+                  [](const auto* type) { return is_row_major(type->shape.dims, type->strides); })) {
     return;
   }
   if (op.is_pointwise) {
@@ -132,8 +131,8 @@ void set_strides(const Operator& op, const graph::Entry& entry, const torch::jit
   }
 }
 
-// The Meta kernel has passed the call; what only StableHLO refuses is a dtype that the kernels do not
-// have either.
+// The Meta kernel has passed the call; what only StableHLO refuses is a dtype that the kernels do
+// not have either.
 [[noreturn]] void refuse_dtype(const Operator& op, const graph::Entry& entry) {
   const auto dtype = entry.operands.empty() ? entry.default_float : entry.operands[0]->shape.dtype;
   TORCH_CHECK_NOT_IMPLEMENTED(false, "\"", op.op.name.substr(0, op.op.name.find('.')),
@@ -152,16 +151,15 @@ std::vector<const graph::TensorType*> infer_with_meta(const Operator& op, const 
     if (ops::is_constraint_error(error)) refuse_dtype(op, entry);
     throw_as_torch(error, op.schema.name);
   }
-  base::internal_check(op.kind == graph::OpKind::kInPlace || equal_shapes(types, lowered), "aten::",
-                       op.schema.name, ": its lowering gives other types than PyTorch");
+  base::internal_check(op.kind == graph::OpKind::kInPlace || equal_shapes(types, lowered),
+                       "aten::", op.schema.name, ": its lowering gives other types than PyTorch");
   return types;
 }
 
 // The Meta kernel of index_add looks at the first slices; the one for the CPU does not.
 bool is_empty_index_add(const graph::Entry& entry) {
-  return entry.op->name == "index_add" &&
-         (entry.operands.front()->shape.num_elements() == 0 ||
-          entry.operands.back()->shape.num_elements() == 0);
+  return entry.op->name == "index_add" && (entry.operands.front()->shape.num_elements() == 0 ||
+                                           entry.operands.back()->shape.num_elements() == 0);
 }
 
 std::vector<const graph::TensorType*> infer_without_meta(const Operator& op,

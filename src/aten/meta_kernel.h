@@ -15,9 +15,9 @@ namespace torch_xla::aten {
 // the checks, and their words, with PyTorch's kernel for the CPU. Null if there is none.
 std::optional<c10::KernelFunction> compiled_meta_kernel(const c10::OperatorHandle& handle);
 
-// Calls `kernel`, or what the dispatcher has for Meta where it is null, with every xla tensor of the
-// stack's last `num_arguments` replaced by a meta tensor of the same type; the results are on the
-// returned stack.
+// Calls `kernel`, or what the dispatcher has for Meta where it is null, with every xla tensor of
+// the stack's last `num_arguments` replaced by a meta tensor of the same type; the results are on
+// the returned stack.
 torch::jit::Stack call_on_meta(const c10::OperatorHandle& handle, const c10::KernelFunction* kernel,
                                std::size_t num_arguments, const torch::jit::Stack& stack);
 

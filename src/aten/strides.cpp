@@ -66,9 +66,9 @@ const graph::TensorType* with_memory_format(const graph::TensorType* type, const
                                             const c10::IValue& memory_format) {
   const std::optional<at::MemoryFormat> format = memory_format.toOptional<at::MemoryFormat>();
   const at::Tensor like =
-      self.isTensor() ? at::native::empty_like(to_meta(self.toTensor()), at::kFloat, {}, {}, {},
-                                               format)
-                      : at::empty(type->shape.dims, at::kFloat, {}, at::kMeta, {}, format);
+      self.isTensor()
+          ? at::native::empty_like(to_meta(self.toTensor()), at::kFloat, {}, {}, {}, format)
+          : at::empty(type->shape.dims, at::kFloat, {}, at::kMeta, {}, format);
   return with_strides(type, like.strides());
 }
 

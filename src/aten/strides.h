@@ -11,8 +11,8 @@ namespace torch_xla::aten {
 // Row-major, where dimensions of size 1 may have any stride.
 bool is_row_major(at::IntArrayRef sizes, at::IntArrayRef strides);
 
-// `type` with the strides that TensorIterator gives to a result of these arguments; as it is, if its
-// shape is not their broadcast. Of a list argument, element `i` takes part.
+// `type` with the strides that TensorIterator gives to a result of these arguments; as it is, if
+// its shape is not their broadcast. Of a list argument, element `i` takes part.
 const graph::TensorType* with_pointwise_strides(const graph::TensorType* type,
                                                 at::ArrayRef<c10::IValue> arguments, std::size_t i);
 

@@ -313,8 +313,7 @@ void register_matrices(Registry& m) {
     const auto turned = [](Value indices, std::int64_t size) {
       return hlo::subtract(full_like(indices, size - 1), hlo::reverse(indices, {0}));
     };
-    return stack_indices(turned(rows, row), turned(columns, col),
-                         dtype.value_or(DType::kInt64));
+    return stack_indices(turned(rows, row), turned(columns, col), dtype.value_or(DType::kInt64));
   });
 }
 

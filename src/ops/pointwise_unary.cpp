@@ -244,8 +244,8 @@ constexpr UnaryOperator kUnaryOperators[] = {
 };
 
 // A conversion that the user asked for. Where StableHLO brings a float to the nearest integer that
-// there is, PyTorch's kernels do as the processor: what int32 (or int64) can't hold becomes its least
-// value, and narrower types take the low bits.
+// there is, PyTorch's kernels do as the processor: what int32 (or int64) can't hold becomes its
+// least value, and narrower types take the low bits.
 Value cast(Value x, DType dtype) {
   if (!base::is_floating(x.dtype()) || !base::is_integral(dtype) || dtype == DType::kBool) {
     return convert(x, dtype);
