@@ -85,9 +85,9 @@ class _Region:
 
 
 @overload
-def compile(f: F, **options: Any) -> F: ...
+def compile(f: F, *args: Any, **options: Any) -> F: ...
 @overload
-def compile(f: None = None, **options: Any) -> Any: ...
+def compile(f: None = None, *args: Any, **options: Any) -> Any: ...
 
 
 def compile(
@@ -139,7 +139,9 @@ def compile(
 class _ContextOrDecorator:
     """What `torch_xla.compile(...)` without a function is: both of them."""
 
-    def __init__(self, region: _Region, wrap: Callable[..., Any]) -> None:
+    def __init__(
+        self, region: _Region, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]
+    ) -> None:
         self._region = region
         self._wrap = wrap
         self._open: list[Any] = []
@@ -152,4 +154,5 @@ class _ContextOrDecorator:
         self._open[-1].__enter__()
 
     def __exit__(self, *error: Any) -> bool | None:
-        return self._open.pop().__exit__(*error)
+        suppressed: bool | None = self._open.pop().__exit__(*error)
+        return suppressed

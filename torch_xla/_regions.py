@@ -160,7 +160,8 @@ class PureFunction:
         if captured is None:
             captured = self._captured[key] = self._capture(tensors, needs_grad)
         if needs_grad:
-            return _Call.apply(self, captured, *tensors)
+            results: Tensors = _Call.apply(self, captured, *tensors)  # type: ignore[no-untyped-call]
+            return results
         return _XLAC._record_region("call", [captured.graph], list(tensors))[0]
 
     def _capture(self, tensors: Tensors, needs_grad: bool) -> Captured:

@@ -1,5 +1,5 @@
-// Groups as in content-defined chunking: a group ends behind an operation whose key says so, so that
-// the groups of a loop's second turn are those of its first, wherever a read cut them before.
+// Groups as in content-defined chunking: a group ends behind an operation whose key says so, so
+// that the groups of a loop's second turn are those of its first, wherever a read cut them before.
 #include "aten/eager.h"
 
 #include "aten/copy.h"

@@ -1,7 +1,8 @@
 // Memory for the small objects that recording makes by the thousand and a barrier frees at once,
-// often on another thread. malloc serves that pattern badly: its per-thread caches hold a few blocks
-// and all others are merged and split again. Here a thread keeps lists of free blocks by size and
-// trades whole batches of them with other threads. The memory is kept until the process ends.
+// often on another thread. malloc serves that pattern badly: its per-thread caches hold a few
+// blocks and all others are merged and split again. Here a thread keeps lists of free blocks by
+// size and trades whole batches of them with other threads. The memory is kept until the process
+// ends.
 #pragma once
 
 #include <cstddef>

@@ -157,7 +157,7 @@ struct Taker<Scalar> {
   }
 };
 template <typename T>
-requires std::is_arithmetic_v<T>
+  requires std::is_arithmetic_v<T>
 struct Taker<T> {
   static constexpr ParamKind kKind = ParamKind::kNumber;
   static T take(const graph::Attribute& a, const Frame& f, hlo::Builder&) {
@@ -172,8 +172,9 @@ struct Taker<Promotable> {
   }
 };
 template <typename T>
-requires(std::is_same_v<T, Scalar> || std::is_same_v<T, std::int64_t> ||
-         std::is_same_v<T, double>) struct Taker<std::vector<T>> {
+  requires(std::is_same_v<T, Scalar> || std::is_same_v<T, std::int64_t> ||
+           std::is_same_v<T, double>)
+struct Taker<std::vector<T>> {
   static constexpr ParamKind kKind = ParamKind::kNumberList;
   static std::vector<T> take(const graph::Attribute& a, const Frame& f, hlo::Builder&) {
     if constexpr (std::is_same_v<T, Scalar>) {

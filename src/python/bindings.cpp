@@ -81,12 +81,9 @@ void bind_runtime(py::module_& m) {
   m.def("_xla_runtime_is_initialized", &runtime::is_initialized);
   m.def("_device_count", &runtime::device_count, release);
   m.def("_device_count_upper_bound", &runtime::device_count_upper_bound);
-  m.def(
-      "_device_type", [] { return runtime::client().device_type(); }, release);
-  m.def(
-      "_platform", [] { return runtime::platform(); }, release);
-  m.def(
-      "_device_name", [](int i) { return runtime::device(i).name(); }, release);
+  m.def("_device_type", [] { return runtime::client().device_type(); }, release);
+  m.def("_platform", [] { return runtime::platform(); }, release);
+  m.def("_device_name", [](int i) { return runtime::device(i).name(); }, release);
   m.def("_device_kind", &runtime::device_kind, release);
   m.def("_device_attributes", &runtime::device_attributes, release);
   m.def("_memory_stats", &runtime::memory_stats, release);
@@ -99,8 +96,7 @@ void bind_runtime(py::module_& m) {
   m.def(
       "_time_launches",
       [](int i, int count) { return runtime::time_launches(runtime::device(i), count); }, release);
-  m.def(
-      "_wait", [](int i) { runtime::wait(runtime::device(i)); }, release);
+  m.def("_wait", [](int i) { runtime::wait(runtime::device(i)); }, release);
   m.def("_shutdown", &runtime::shutdown, release);
   m.def("_computation_stats", [] {
     const runtime::ComputationStats stats = runtime::computation_stats();

@@ -74,8 +74,8 @@ ComputationStats computation_stats();
 // Of the program that this thread ran last, by a barrier or a read; empty at first. Equal for one
 // executable.
 std::string last_program_key();
-// What its executable says of its memory in bytes, by name ("temp_size_in_bytes"); empty if there is
-// no program or it was dropped.
+// What its executable says of its memory in bytes, by name ("temp_size_in_bytes"); empty if there
+// is no program or it was dropped.
 std::map<std::string, std::int64_t> last_program_memory();
 
 // Drops all executables; those that are running end well.

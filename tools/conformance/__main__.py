@@ -41,7 +41,9 @@ def main() -> int:
         }
         return tell(found)
     if arguments.optimizers:
-        return tell({i.optim_cls.__name__: optimizers.check(i) for i in optimizers.entries()})
+        return tell(
+            {optimizers.class_of(i).__name__: optimizers.check(i) for i in optimizers.entries()}
+        )
     if arguments.variants:
         return check_variants(chosen, arguments)
     for op in chosen:

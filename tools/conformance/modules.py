@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Iterator
+from typing import Any
 
 import op_samples
 import torch
@@ -56,7 +57,7 @@ def _problems(info: ModuleInfo, dtype: torch.dtype, training: bool) -> Iterator[
             expected = _call(module, given.forward_input)
         except Exception:  # the CPU refuses it: nothing to compare with
             continue
-        moved = op_samples.to_device((given.forward_input.args, given.forward_input.kwargs))
+        moved: Any = op_samples.to_device((given.forward_input.args, given.forward_input.kwargs))
         try:
             actual = _call(there, FunctionInput(*moved[0], **moved[1]))
             there.load_state_dict(copy.deepcopy(there.state_dict()))

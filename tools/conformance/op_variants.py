@@ -191,15 +191,15 @@ def check(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for variant in variants:
+            samples: list[SampleInput]
+            call: Callable[[SampleInput], _Outcome] | None
             if variant == "error":
-                samples, call = (
-                    list(_error_samples(op))[:most],
-                    lambda s: _Outcome(_apply(op.op, s)),
-                )
+                samples = list(_error_samples(op))[:most]
+                call = lambda s: _Outcome(_apply(op.op, s))  # noqa: E731
             else:
                 if variant == "double backward" and not with_grad:
                     continue
-                samples = op_samples.samples(op, dtype, with_grad, most)
+                samples = list(op_samples.samples(op, dtype, with_grad, most))
                 call = _cases(op, variant)
             if call is None:
                 continue

@@ -4,6 +4,7 @@ three steps of a small model."""
 from __future__ import annotations
 
 import warnings
+from typing import Any, cast
 
 import op_samples
 import torch
@@ -11,26 +12,31 @@ from torch.testing._internal.common_optimizers import OptimizerInfo, optim_db
 
 import torch_xla
 
-__all__ = ["check", "entries"]
+__all__ = ["check", "class_of", "entries"]
 
 _IMPLEMENTATIONS = ("", "foreach", "fused", "capturable", "differentiable")
 
 
+def class_of(info: OptimizerInfo) -> type[torch.optim.Optimizer]:
+    """The entry's class, which torch annotates as an instance."""
+    return cast("type[torch.optim.Optimizer]", info.optim_cls)
+
+
 def entries() -> list[OptimizerInfo]:
     """The database's entries, by name."""
-    return sorted(optim_db, key=lambda info: info.optim_cls.__name__)
+    return sorted(optim_db, key=lambda info: class_of(info).__name__)
 
 
-def _steps(info: OptimizerInfo, settings: dict[str, object], device: str) -> list[torch.Tensor]:
+def _steps(info: OptimizerInfo, settings: dict[str, Any], device: str) -> list[torch.Tensor]:
     torch.manual_seed(0)
     weight = torch.randn(3, 2, dtype=torch.float64).to(device).detach().requires_grad_()
     bias = torch.randn(3, dtype=torch.float64).to(device).detach().requires_grad_()
     x = torch.randn(4, 2, dtype=torch.float64).to(device)
     # Muon takes matrices alone.
-    parameters = [weight] if info.optim_cls.__name__ == "Muon" else [weight, bias]
-    optimizer = info.optim_cls(parameters, **settings)
+    parameters = [weight] if class_of(info).__name__ == "Muon" else [weight, bias]
+    optimizer = class_of(info)(parameters, **settings)
 
-    def closure() -> torch.Tensor:
+    def closure() -> Any:  # a tensor, where torch declares a float
         optimizer.zero_grad()
         loss = (x @ weight.t() + bias).tanh().square().mean()
         loss.backward()

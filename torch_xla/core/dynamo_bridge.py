@@ -38,7 +38,8 @@ class _Program:
         self._graph = self._captured.graph
         self._num_results = self._captured.num_results
         # Nearly always the results are one flat sequence.
-        others, spec = self._result_rest
+        result_rest: Any = self._result_rest
+        others, spec = result_rest
         is_flat = all(child.is_leaf() for child in spec.children())
         self._result_type: Any = None
         if is_flat and spec.type in (list, tuple) and others.count(None) == len(others):

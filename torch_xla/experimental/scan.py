@@ -140,7 +140,8 @@ def run(loop: _Loop, tensors: Tensors, length: int, reverse: bool = False) -> Te
     """The loop on what it carries at first and on the sequences."""
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
         loop.forward(True)
-        return _Scan.apply(loop, length, reverse, *tensors)
+        results: Tensors = _Scan.apply(loop, length, reverse, *tensors)  # type: ignore[no-untyped-call]
+        return results
     captured = loop.forward(False)
     return _XLAC._record_region(
         "scan", [captured.graph], list(tensors), loop.num_carried, length, reverse

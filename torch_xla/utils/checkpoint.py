@@ -49,7 +49,7 @@ def _behind_barrier(tree: Any) -> Any:
         if isinstance(leaf, torch.Tensor) and _XLAC._is_xla_tensor(leaf)
     ]
     if ours:
-        results = _Barrier.apply(*(leaves[i] for i in ours))
+        results = _Barrier.apply(*(leaves[i] for i in ours))  # type: ignore[no-untyped-call]
         for i, result in zip(ours, results, strict=True):
             # One that needs a gradient makes all results of the function need one.
             leaves[i] = result if leaves[i].requires_grad else result.detach()
