@@ -116,3 +116,10 @@ def test_attention_kernels_can_be_chosen():
     with sdpa_kernel(SDPBackend.MATH):
         recorded = count_calls(lambda: functional.scaled_dot_product_attention(q, q, q))
     assert "xla::_safe_softmax" in recorded
+
+
+def test_kron_writes_its_out_argument():
+    a, b = torch.arange(4.0).view(2, 2), torch.ones(1, 3)
+    out = torch.zeros(2, 6, device=DEVICE)
+    torch.kron(a.to(DEVICE), b.to(DEVICE), out=out)
+    torch.testing.assert_close(out.cpu(), torch.kron(a, b))

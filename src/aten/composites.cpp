@@ -4,8 +4,10 @@
 
 #include <ATen/Context.h>
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/native/Resize.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward_ops.h>
+#include <ATen/ops/kron_native.h>
 #include <ATen/ops/linear_native.h>
 #include <ATen/ops/linear_ops.h>
 #include <ATen/ops/scaled_dot_product_attention_native.h>
@@ -104,13 +106,25 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> attention_backward(
   return {grads[0], grads[1], grads[2]};
 }
 
+// Torch writes through `_unsafe_view` of `out`, which shares no memory here.
+at::Tensor& kron_out(const at::Tensor& self, const at::Tensor& other, at::Tensor& out) {
+  const at::Tensor result = at::native::kron(self, other);
+  TORCH_CHECK(c10::canCast(result.scalar_type(), out.scalar_type()), "result type ",
+              result.scalar_type(), " can't be cast to the desired output type ",
+              out.scalar_type());
+  at::native::resize_output(out, result.sizes());
+  return out.copy_(result);
+}
+
 }  // namespace
 
 void register_composites(torch::Library& m) {
+  m.impl("kron.out", kron_out);
   m.impl("scaled_dot_product_attention", scaled_dot_product_attention);
 }
 
 void register_composites_autograd(torch::Library& m) {
+  m.impl("kron.out", kron_out);
   m.impl("linear", linear);
   m.impl("scaled_dot_product_attention", scaled_dot_product_attention);
   m.impl("_scaled_dot_product_flash_attention_for_cpu_backward", attention_backward);
