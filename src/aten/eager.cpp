@@ -13,7 +13,7 @@ namespace {
 constexpr std::uint64_t kMinOperations = 8;
 constexpr std::uint64_t kMaxOperations = 128;
 // One in so many operations ends a group.
-constexpr std::uint64_t kSpacing = 8;
+constexpr std::uint64_t kSpacing = 4;
 
 // Since this thread's last launch. Two threads that record on one device launch each other's
 // operations; both go on counting.

@@ -81,7 +81,7 @@ void TensorImpl::reset(graph::AliasRef alias, graph::ViewRef view, const graph::
   alias_ = std::move(alias);
   view_ = std::move(view);
   cache_ = {};
-  storage_ = {};
+  exposed_storage_ = {};
   data_type_ = c10::scalarTypeToTypeMeta(to_scalar_type(type->shape.dtype));
   set_type(type);
 }
@@ -125,7 +125,7 @@ void TensorImpl::release_resources() {
 
 const at::Storage& TensorImpl::storage() const {
   static auto* const allocator = new NoMemory();
-  if (!storage_) {
+  if (!exposed_storage_) {
     // One object per alias, so that tensors that share memory show the same storage.
     static auto* const mutex = new std::mutex();
     static auto* const storages =
@@ -140,14 +140,13 @@ const at::Storage& TensorImpl::storage() const {
           c10::StorageImpl::use_byte_size_t(),
           static_cast<std::size_t>(alias_->type()->shape.num_bytes()),
           c10::DataPtr(nullptr, device()), allocator, /*resizable=*/false);
-      shared->release_data_and_set_meta_custom_data_ptr_error_msg_(
-          "an xla tensor exposes no storage: there is no pointer to its data, which XLA owns; "
-          "`.cpu()` makes a copy that has one");
+      // Not on constant access too: torch compares storages by what they hold.
+      shared->set_throw_on_mutable_data_ptr();
       storages->insert_or_assign(alias_.get(), c10::weak_intrusive_ptr<c10::StorageImpl>(shared));
     }
-    const_cast<TensorImpl*>(this)->storage_ = at::Storage(std::move(shared));
+    exposed_storage_ = at::Storage(std::move(shared));
   }
-  return storage_;
+  return exposed_storage_;
 }
 
 TensorImpl* as_xla(const at::Tensor& tensor) {

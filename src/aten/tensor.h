@@ -63,6 +63,8 @@ class TensorImpl final : public c10::TensorImpl, public base::Pooled {
   graph::ViewRef view_;
   const graph::TensorType* type_ = nullptr;
   graph::ViewCache cache_;  // under the device's recording lock
+  // Beside torch's own member, which stays empty: a tensor without storage has no data_ptr().
+  mutable at::Storage exposed_storage_;
 };
 
 // Null when the tensor is undefined or not ours (a CPU tensor, a FakeTensor on the xla device).
