@@ -13,7 +13,7 @@ class AsyncClosureHandler:
     `run_all`; what was queued behind it is dropped.
 
     Args:
-        max_queue_size: `run` waits while that many are queued.
+        max_queue_size: `run` waits while that many are queued; 0 for no limit.
     """
 
     def __init__(self, max_queue_size: int = 100) -> None:
@@ -24,7 +24,7 @@ class AsyncClosureHandler:
 
     def run(self, closure: Callable[[], Any]) -> None:
         """Queue a function."""
-        self._raise_failure()
+        self.raise_failure()
         with self._lock:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._work, daemon=True)
@@ -35,10 +35,15 @@ class AsyncClosureHandler:
         """Queue several, and wait for all."""
         for closure in closures:
             self.run(closure)
-        self._queue.join()
-        self._raise_failure()
+        self.join()
 
-    def _raise_failure(self) -> None:
+    def join(self) -> None:
+        """Wait for all that were queued."""
+        self._queue.join()
+        self.raise_failure()
+
+    def raise_failure(self) -> None:
+        """Raise the first failure, if there was one since the last call."""
         with self._lock:
             failure, self._failure = self._failure, None
         if failure is not None:
@@ -54,4 +59,6 @@ class AsyncClosureHandler:
                 with self._lock:
                     self._failure = failure
             finally:
+                # What it holds on to, tensors among it, must not wait for the next closure.
+                del closure
                 self._queue.task_done()
