@@ -187,7 +187,7 @@ def test_failed_step_closure_in_another_thread_shows_at_the_next_barrier():
 
     xm.add_step_closure(fail, run_async=True)
     torch_xla.sync()
-    with pytest.raises(RuntimeError, match="step closure failed: on purpose"):
+    with pytest.raises(RuntimeError, match="asynchronous closure failed: on purpose"):
         xm.wait_device_ops()
     torch_xla.sync()
 
