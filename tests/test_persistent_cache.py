@@ -83,7 +83,7 @@ def test_damaged_entry_is_a_miss_with_a_warning(tmp_path, damage):
         entry.write_bytes(damage(entry.read_bytes()))
     code = "import sys, io\n" + textwrap.dedent(TRAIN)
     done = subprocess.run(
-        [sys.executable, "-c", code],
+        [sys.executable, "-P", "-c", code],
         capture_output=True,
         text=True,
         env={**os.environ, "XLA_PERSISTENT_CACHE_PATH": str(tmp_path)},
@@ -118,7 +118,7 @@ def test_directory_that_cannot_be_written_is_a_warning(tmp_path):
     blocked = tmp_path / "file"
     blocked.write_text("")
     done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(ONE)],
+        [sys.executable, "-P", "-c", textwrap.dedent(ONE)],
         capture_output=True,
         text=True,
         env={**os.environ, "XLA_PERSISTENT_CACHE_PATH": str(blocked / "programs")},
@@ -133,7 +133,7 @@ def test_full_disk_is_a_warning(tmp_path):
     limited = "import resource, signal\nsignal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
     limited += "resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))\n" + textwrap.dedent(ONE)
     done = subprocess.run(
-        [sys.executable, "-B", "-c", limited],
+        [sys.executable, "-P", "-B", "-c", limited],
         capture_output=True,
         text=True,
         env={**os.environ, "XLA_PERSISTENT_CACHE_PATH": str(tmp_path)},
@@ -235,7 +235,9 @@ def test_processes_share_a_directory(tmp_path):
     code = textwrap.dedent(TRAIN)
     environment = {**os.environ, "XLA_PERSISTENT_CACHE_PATH": str(tmp_path)}
     processes = [
-        subprocess.Popen([sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE)
+        subprocess.Popen(
+            [sys.executable, "-P", "-c", code], env=environment, stdout=subprocess.PIPE
+        )
         for _ in range(3)
     ]
     losses = {process.communicate()[0].split()[-1] for process in processes}

@@ -217,7 +217,7 @@ def test_profile_of_another_process(tmp_path):
         capture = "import sys, torch_xla.debug.profiler as xp; "
         capture += "xp.trace('localhost:' + sys.argv[1], sys.argv[2], duration_ms=1500)"
         other = subprocess.Popen(
-            [sys.executable, "-c", capture, str(server.port), {str(tmp_path)!r}]
+            [sys.executable, "-P", "-c", capture, str(server.port), {str(tmp_path)!r}]
         )
         while other.poll() is None:
             with xp.StepTrace("served step"):

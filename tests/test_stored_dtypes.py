@@ -82,7 +82,7 @@ def test_values_are_stored_as_asked_and_come_back_as_reported(variable):
     names = zip(("FLOAT", "DOUBLE", "LONG"), CASES[variable], strict=True)
     head = "import torch\n" + "".join(f"{name} = torch.{dtype}\n" for name, dtype in names)
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", head + PROGRAM],
+        [sys.executable, "-P", "-W", "error", "-c", head + PROGRAM],
         env={**os.environ, variable: "1"},
         capture_output=True,
         text=True,
