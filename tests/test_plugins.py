@@ -66,7 +66,9 @@ def installed(tmp_path, monkeypatch):
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: mine-plugin\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text("[torch_xla.plugins]\nmine = mine_plugin:Mine\n")
-    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
+    # An empty entry would stand for the current folder.
+    entries = [str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(entries))
 
 
 def test_plugin_with_an_entry_point_is_found(installed):
