@@ -153,13 +153,14 @@ def test_loop_of_writes_at_indices():
     assert counts.compiled <= 4
 
 
-def test_500_writes_through_slices_compile_in_seconds():
-    start = time.process_time()
-    x = torch.zeros(600, 4, device="xla")
-    for i in range(500):
-        x[i : i + 3].add_(1)
-    got = x.cpu()
-    assert time.process_time() - start < 10
+@pytest.mark.timeout(120)  # some seconds on an idle machine
+def test_500_writes_through_slices_are_one_program():
+    with counted() as counts:
+        x = torch.zeros(600, 4, device="xla")
+        for i in range(500):
+            x[i : i + 3].add_(1)
+        got = x.cpu()
+    assert (counts.compiled, counts.executed) == (1, 1)
     want = torch.zeros(600, 4)
     for i in range(500):
         want[i : i + 3].add_(1)
