@@ -4,10 +4,8 @@
 
 #include <ATen/Context.h>
 #include <ATen/core/LegacyTypeDispatch.h>
-#include <ATen/native/Resize.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward_ops.h>
-#include <ATen/ops/kron_native.h>
 #include <ATen/ops/linear_native.h>
 #include <ATen/ops/linear_ops.h>
 #include <ATen/ops/scaled_dot_product_attention_native.h>
@@ -15,6 +13,7 @@
 
 #include <tuple>
 
+#include "aten/record.h"
 #include "aten/tensor.h"
 
 namespace torch_xla::aten {
@@ -107,24 +106,21 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> attention_backward(
 }
 
 // Torch writes through `_unsafe_view` of `out`, which shares no memory here.
-at::Tensor& kron_out(const at::Tensor& self, const at::Tensor& other, at::Tensor& out) {
-  const at::Tensor result = at::native::kron(self, other);
-  TORCH_CHECK(c10::canCast(result.scalar_type(), out.scalar_type()), "result type ",
-              result.scalar_type(), " can't be cast to the desired output type ",
-              out.scalar_type());
-  at::native::resize_output(out, result.sizes());
-  return out.copy_(result);
+torch::CppFunction kron_out() {
+  const auto kron = c10::Dispatcher::singleton().findSchemaOrThrow("aten::kron", "");
+  return torch::CppFunction::makeFromBoxedKernel(c10::BoxedKernel::makeFromFunctor(
+      std::make_unique<OutKernel>(kron, std::vector<std::size_t>{2})));
 }
 
 }  // namespace
 
 void register_composites(torch::Library& m) {
-  m.impl("kron.out", kron_out);
+  m.impl("kron.out", kron_out());
   m.impl("scaled_dot_product_attention", scaled_dot_product_attention);
 }
 
 void register_composites_autograd(torch::Library& m) {
-  m.impl("kron.out", kron_out);
+  m.impl("kron.out", kron_out());
   m.impl("linear", linear);
   m.impl("scaled_dot_product_attention", scaled_dot_product_attention);
   m.impl("_scaled_dot_product_flash_attention_for_cpu_backward", attention_backward);
