@@ -2,14 +2,15 @@
 
 Of the first step: recording, lowering to text, and XLA's compilation. Of a later one: recording,
 the barrier (walking the graph and finding its program), execution, the whole step when it is waited
-for, and a step in a row of ten that is waited for once. `bare` is the step's own executable run in
-a loop. Each model runs in a process of its own, and once more on each side for its peak memory.
+for, and a step in a row that is waited for once. `bare` is the step's own executable run in a loop,
+by turns with such rows. Each model runs in a process of its own, and once more on each side for its peak memory.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import resource
 import statistics
 import subprocess
@@ -22,7 +23,10 @@ from workloads import MODELS, TrainingStep
 
 # Of the step to eager PyTorch.
 LIMITS = {"MLP": 1.2, "MNIST CNN": 1.5, "ResNet-18": 1.5, "GPT-2": 1.3}
-STEPS_IN_A_ROW = 10
+# Steps that are waited for once: at least so many, and as many as eager PyTorch runs in this time,
+# so that filling the queue and draining it weigh little.
+LEAST_IN_A_ROW = 10
+SECONDS_IN_A_ROW = 0.25
 Figures = dict[str, float]
 
 
@@ -71,31 +75,40 @@ def time_parts(step: TrainingStep, samples: int) -> Figures:
     }
 
 
-def time_in_a_row(steps: list[TrainingStep], samples: int) -> Figures:
-    """Eager and lazy steps by turns, ten at a time."""
+def time_in_a_row(eager_step: TrainingStep, step: TrainingStep, samples: int) -> Figures:
+    """Steps in a row, eager and lazy, and the step's executable in a loop, by turns."""
     import torch_xla
 
+    start = time.perf_counter()
+    eager_step.run()
+    in_a_row = max(LEAST_IN_A_ROW, math.ceil(SECONDS_IN_A_ROW / (time.perf_counter() - start)))
+    bare = []
+
     def run(step: TrainingStep) -> None:
-        for _ in range(STEPS_IN_A_ROW):
+        for _ in range(in_a_row):
             step.run()
             torch_xla.sync()
         torch_xla.sync(wait=True)
 
-    runs = [lambda step=step: run(step) for step in steps]
-    eager, xla = take_turns(runs, samples)
+    eager, xla, _ = take_turns(
+        [lambda: run(eager_step), lambda: run(step), lambda: bare.append(time_bare(step, in_a_row))],
+        samples,
+    )
     figures = {"eager": eager.median(), "step": xla.median()}
     figures |= {"best_eager": eager.best(), "best_step": xla.best()}
-    return {name: seconds / STEPS_IN_A_ROW for name, seconds in figures.items()}
+    figures = {name: seconds / in_a_row for name, seconds in figures.items()}
+    return figures | {"bare": statistics.median(bare), "best_bare": min(bare)}
 
 
 def time_bare(step: TrainingStep, launches: int) -> float:
-    """The step's executable, launched in a loop without a host around it."""
+    """The step's executable, launched in a loop without a host around it: seconds per launch."""
     import torch_xla
     from torch_xla import _XLAC
 
-    torch_xla.sync(wait=True)
     step.run()
-    return statistics.median(_XLAC._time_launches(_XLAC._current_device(), launches))
+    seconds = _XLAC._time_launches(_XLAC._current_device(), launches)
+    torch_xla.sync(wait=True)
+    return statistics.median(seconds)
 
 
 def measure(name: str, samples: int) -> Figures:
@@ -107,9 +120,7 @@ def measure(name: str, samples: int) -> Figures:
     torch_xla.sync(wait=True)
     figures = time_first_step(step)
     figures |= time_parts(step, samples)
-    figures |= time_in_a_row([eager_step, step], samples)
-    figures["bare"] = time_bare(step, 2 * samples)
-    return figures
+    return figures | time_in_a_row(eager_step, step, samples)
 
 
 def measure_memory(name: str, device: str) -> Figures:
@@ -169,11 +180,12 @@ def print_results(results: dict[str, Figures]) -> None:
             ms(f["alone"]),
             ms(f["bare"]),
             ratio(f["step"] / f["bare"], 1.1),
+            ratio(f["best_step"] / f["best_bare"]),
         ]
         for name, f in results.items()
     ]
     header = ["ms", "record", "record cpu", "barrier", "execute", "alone", "bare"]
-    print_table("Parts of a step", [*header, "step / bare"], rows)
+    print_table("Parts of a step", [*header, "step / bare", "best"], rows)
     rows = [
         [
             name,

@@ -131,6 +131,16 @@ def test_lines_in_metadata_leave_the_key_alone(device):
     assert f'loc("aten::sin"("{HERE}":{line() - 2}:0))' in text
 
 
+def test_operations_of_backward_know_the_line_that_asked(device):
+    with setting(hlo_debug=True):
+        x = torch.ones(3, device=device, requires_grad=True)
+        y = x.tan().sum()
+        y.backward()
+        asked_at = line() - 1
+        text = _XLAC._graph_of([x.grad], "stablehlo")
+    assert f'"{HERE}":{asked_at}:0' in text
+
+
 def test_scopes_name_operations(device):
     with setting(hlo_debug=True):
         before = _XLAC._set_scope("encoder")

@@ -173,3 +173,27 @@ def test_threads_on_devices_of_their_own():
         print("right")
     """
     assert run_in_process(program, CPU_NUM_DEVICES="4") == "right"
+
+
+@pytest.mark.parametrize("in_workers", [False, True], ids=["main", "workers"])
+def test_backward_runs_in_the_calling_thread(in_workers):
+    def work(_):
+        seen = []
+        x = torch.ones(3, device="xla", requires_grad=True)
+        y = x.sin()
+        y.register_hook(lambda grad: seen.append(threading.get_ident()))
+        y.sum().backward()
+        return seen == [threading.get_ident()]
+
+    assert all(in_threads(work)) if in_workers else work(0)
+
+
+def test_backward_in_a_thread_of_the_device_can_be_chosen():
+    seen = []
+    x = torch.ones(3, device="xla", requires_grad=True)
+    with torch.autograd.set_multithreading_enabled(True):
+        y = x.sin()
+        y.register_hook(lambda grad: seen.append(threading.get_ident()))
+        y.sum().backward()
+    assert seen != [threading.get_ident()]
+    assert not torch.autograd.is_multithreading_enabled()

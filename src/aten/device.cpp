@@ -1,6 +1,7 @@
 // The current device, and how torch asks about devices: the guard.
 #include "aten/device.h"
 
+#include <c10/core/AutogradState.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
 #include "aten/errors.h"
@@ -61,6 +62,13 @@ runtime::Device& device_of(c10::Device device) {
 
 runtime::Device& current_device() {
   return translating([]() -> runtime::Device& { return runtime::device(current_index); });
+}
+
+void keep_backward_in_this_thread() {
+  thread_local bool is_kept = false;
+  if (is_kept) return;
+  is_kept = true;
+  c10::AutogradState::get_tls_state().set_multithreading_enabled(false);
 }
 
 int current_device_index() { return current_index; }

@@ -4,6 +4,7 @@
 #include <map>
 #include <typeinfo>
 
+#include "aten/device.h"
 #include "aten/errors.h"
 #include "runtime/array.h"
 #include "runtime/executor.h"
@@ -170,6 +171,7 @@ TensorImpl& expect_xla(const at::Tensor& tensor, std::string_view op, std::strin
 }
 
 at::Tensor make_tensor(runtime::Device& device, graph::AliasRef alias) {
+  keep_backward_in_this_thread();
   const graph::TensorType* type = alias->type();
   return at::Tensor(
       c10::make_intrusive<TensorImpl>(device, std::move(alias), graph::ViewRef(), type));
