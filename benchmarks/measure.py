@@ -63,6 +63,22 @@ def take_turns(
     return timings
 
 
+def leave_a_core_to_the_host() -> None:
+    """Start the device with threads on all cores but the last, and keep the last for this thread.
+
+    Where a program's threads fill every core, recording takes its time from them however well the
+    two overlap. Call this before the first use of the device and of PyTorch's own threads.
+    """
+    import torch_xla
+
+    *cores, last = sorted(os.sched_getaffinity(0))
+    if not cores:
+        sys.exit("a core for the host needs two cores or more")
+    os.sched_setaffinity(0, cores)
+    torch_xla.device_count()  # the plugin's threads and ours inherit where they may run
+    os.sched_setaffinity(0, [last])
+
+
 def print_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print a Markdown table, its columns aligned."""
     widths = [max(len(row[i]) for row in (header, *rows)) for i in range(len(header))]

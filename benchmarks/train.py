@@ -18,7 +18,7 @@ import sys
 import time
 
 import torch
-from measure import Timings, print_table, ratio, take_turns
+from measure import Timings, leave_a_core_to_the_host, print_table, ratio, take_turns
 from workloads import MODELS, TrainingStep
 
 # Of the step to eager PyTorch.
@@ -204,9 +204,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--samples", type=int, default=7, help="samples per figure")
     parser.add_argument("--only", default="", help="models whose name contains this")
+    parser.add_argument(
+        "--spare-core", action="store_true", help="one core for the host, the others for the device"
+    )
     parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.child is not None:
+        if args.spare_core:
+            leave_a_core_to_the_host()
         what, name = args.child
         is_time = what == "time"
         print(json.dumps(measure(name, args.samples) if is_time else measure_memory(name, what)))
@@ -215,7 +220,8 @@ def main() -> None:
     for name in MODELS:
         if args.only.lower() not in name.lower():
             continue
-        figures = run_child("--samples", str(args.samples), "--child", "time", name)
+        cores = ["--spare-core"] if args.spare_core else []
+        figures = run_child("--samples", str(args.samples), *cores, "--child", "time", name)
         figures["eager_bytes"] = run_child("--child", "cpu", name)["bytes"]
         figures["xla_bytes"] = run_child("--child", "xla", name)["bytes"]
         results[name] = figures
