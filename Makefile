@@ -15,7 +15,8 @@ BUILD_FILES := CMakeLists.txt pyproject.toml $(wildcard cmake/*)
 CPP_SOURCES := $(shell find src -name '*.cpp' -o -name '*.h')
 PACKAGE_SOURCES := $(CPP_SOURCES) $(shell find torch_xla -name '*.py' -o -name '*.pyi') $(BUILD_FILES)
 FORMATTED := $(shell find src tests examples tools -name '*.cpp' -o -name '*.h')
-PYTEST_FLAGS ?=
+# Files are handed out whole: the counts that tests assert may depend on what their file ran before.
+PYTEST_FLAGS ?= --numprocesses auto --maxprocesses 4 --dist loadfile
 
 .PHONY: train test test-cpp test-release test-asan test-tsan test-python bench \
         lint format tidy size docs relock setup install clean

@@ -91,7 +91,11 @@ def time_in_a_row(eager_step: TrainingStep, step: TrainingStep, samples: int) ->
         torch_xla.sync(wait=True)
 
     eager, xla, _ = take_turns(
-        [lambda: run(eager_step), lambda: run(step), lambda: bare.append(time_bare(step, in_a_row))],
+        [
+            lambda: run(eager_step),
+            lambda: run(step),
+            lambda: bare.append(time_bare(step, in_a_row)),
+        ],
         samples,
     )
     figures = {"eager": eager.median(), "step": xla.median()}

@@ -81,23 +81,18 @@ def test_worker_processes_of_a_loader_are_fine():
     )
 
 
-def test_import_takes_little_time_and_memory():
-    seconds, megabytes = map(
-        float,
-        run_in_process(
-            """
-            import resource, time, torch
-            def resident():
-                return int(open("/proc/self/statm").read().split()[1]) * 4096 / 1e6
-            before = resident()
-            start = time.process_time()
-            import torch_xla
-            print(time.process_time() - start, resident() - before)
-            """
-        ).split(),
+def test_import_takes_little_memory():
+    megabytes = run_in_process(
+        """
+        import torch
+        def resident():
+            return int(open("/proc/self/statm").read().split()[1]) * 4096 / 1e6
+        before = resident()
+        import torch_xla
+        print(resident() - before)
+        """
     )
-    assert seconds < 0.5
-    assert megabytes < 60
+    assert float(megabytes) < 60
 
 
 def test_exit_is_clean_with_tensors_and_work_left():

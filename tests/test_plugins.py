@@ -152,3 +152,30 @@ def test_default_plugin_of_a_device_that_nobody_registered():
     with pytest.raises(RuntimeError, match="served by no plugin"):
         plugins.default()
     assert isinstance(xr.device_type(), str)
+
+
+def test_a_plugin_that_fails_to_start_says_why_and_may_be_tried_again():
+    """A number of devices of the wrong type, none at all, and then two."""
+    program = (
+        PLUGIN
+        + """
+class Configured(Mine):
+    def __init__(self, count):
+        self.count = count
+    def client_create_options(self):
+        return {"cpu_device_count": self.count}
+
+import torch, torch_xla
+for name, count in (("ONE", "two"), ("OTHER", 0), ("LAST", 2)):
+    plugins.register_plugin(name, Configured(count))
+    torch_xla.settings.pjrt_device = name
+    try:
+        print(torch.ones(2, device="xla").sum().item(), torch_xla.device_count())
+    except RuntimeError as error:
+        print(error)
+"""
+    )
+    first, second, last = run_in_process(program).splitlines()
+    assert "'ONE'" in first and LIBRARY in first and "PJRT_Client_Create" in first
+    assert "'OTHER'" in second and "no device" in second
+    assert last == "2.0 2"

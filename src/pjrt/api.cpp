@@ -66,6 +66,11 @@ void throw_plugin_too_old(const PJRT_Api* api, std::string_view call) {
                         PJRT_API_MAJOR, ".", PJRT_API_MINOR));
 }
 
+void throw_escaped(const std::exception& exception, std::string_view call) {
+  throw Error(ErrorCode::kInternal, std::string(call),
+              base::str("the plugin threw an exception: ", exception.what()));
+}
+
 void drop_error(const PJRT_Api* api, PJRT_Error* error) noexcept {
   if (error == nullptr) return;
   auto args = PJRT_MAKE(PJRT_Error_Destroy_Args);

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstring>
+#include <exception>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -20,6 +21,8 @@ namespace torch_xla::pjrt {
 Error take_error(const PJRT_Api* api, PJRT_Error* error, std::string_view call);
 
 [[noreturn]] void throw_plugin_too_old(const PJRT_Api* api, std::string_view call);
+// A plugin in C++ may let an exception out of a C function, for an option of the wrong type say.
+[[noreturn]] void throw_escaped(const std::exception& exception, std::string_view call);
 
 // True if the plugin's table of functions reaches as far as `function`, and has it.
 template <typename Function>
@@ -34,7 +37,12 @@ template <typename Args>
 void call(const PJRT_Api* api, PJRT_Error* (*PJRT_Api::*function)(Args*), const char* call,
           std::type_identity_t<Args>& args) {
   if (!has_function(api, function)) throw_plugin_too_old(api, call);
-  PJRT_Error* error = (api->*function)(&args);
+  PJRT_Error* error = nullptr;
+  try {
+    error = (api->*function)(&args);
+  } catch (const std::exception& exception) {
+    throw_escaped(exception, call);
+  }
   if (error != nullptr) throw take_error(api, error, call);
 }
 

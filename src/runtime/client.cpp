@@ -83,6 +83,7 @@ std::unique_ptr<Client> create(Process& state, PluginSpec spec) {
   try {
     std::shared_ptr<pjrt::Client> pjrt_client =
         pjrt::Client::create(pjrt::Plugin::load(spec.library_path), spec.create_options);
+    base::check(!pjrt_client->addressable_devices().empty(), "it offers no device to this process");
     auto result = std::make_unique<Client>(std::move(spec), std::move(pjrt_client));
     const std::string& library = result->spec().library_path;
     if (!state.hooked_libraries.contains(library)) {

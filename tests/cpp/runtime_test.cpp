@@ -71,6 +71,16 @@ TEST(a_client_that_fails_to_start_names_the_plugin_and_may_be_tried_again) {
   EXPECT_EQ(runtime::device_count(), 1);
 }
 
+TEST(a_client_without_devices_is_an_error) {
+  const FakePlugin fake = FakePlugin::copy_of(kFake);
+  {
+    const Session session(fake.path(), 0);
+    EXPECT_THROWS(runtime::client(), "it offers no device to this process");
+  }
+  const Session session(fake.path(), 2);
+  EXPECT_EQ(runtime::device_count(), 2);
+}
+
 TEST(a_missing_plugin_is_an_error) {
   const Session session("/nowhere/plugin.so");
   EXPECT_THROWS(runtime::device(0), "/nowhere/plugin.so");
