@@ -178,6 +178,8 @@ A2: dict[str, Callable[[], Any]] = {
     "all_to_all": lambda: xm.all_to_all(ones(2, 2), 0, 1, 1, groups=None).shape == (2, 2),
     "collective_permute": lambda: xm.collective_permute(ones(), [[0, 0]]).tolist() == [1, 1],
     "collective_broadcast": lambda: xm.collective_broadcast([ones()], root_ordinal=0) is None,
+    "send": lambda: xm.send(ones(), channel_id=7).tolist() == [1, 1],
+    "recv": lambda: xm.recv(torch.zeros(2, device=XLA), channel_id=7).tolist() == [1, 1],
     "broadcast_master_param": lambda: xm.broadcast_master_param(nn.Linear(1, 1).to(XLA)) is None,
     "rendezvous": lambda: xm.rendezvous("tag", payload=b"p", replicas=[]) == [b"p"],
     "xla_rendezvous": lambda: xm.xla_rendezvous(payload=b"p", ordinals=None, tag="t") == [b"p"],
@@ -297,6 +299,10 @@ A4: dict[str, Callable[[], Any]] = {
         xs.mark_sharding_with_gradients(ones(2), xs.Mesh(*MESH), (None,)) is not None
     ),
     "spmd.clear_sharding": lambda: xs.clear_sharding(ones()) is not None,
+    "spmd.XLAShardedTensor": lambda: (
+        xs.XLAShardedTensor(ones(2, 2), xs.Mesh(*MESH), ("data", None)).local_shards[0].data.shape
+        == (2, 2)
+    ),
     "spmd.wrap_if_sharded": lambda: xs.wrap_if_sharded(3) == 3,
     "spmd.ShardingSpec": lambda: xs.ShardingSpec(xs.Mesh(*MESH), ("data",), minibatch=False),
     "spmd.ShardingType": lambda: xs.ShardingType.REPLICATED == 0,
@@ -527,6 +533,15 @@ A9_NAMES = [
     "XLA_METRICS_FILE",
     "XLA_METRICS_SAMPLES",
     "XLA_METRICS_PERCENTILES",
+    "LIBTPU_INIT_ARGS",
+    "TPU_NUM_DEVICES",
+    "XLA_DUMP_FATAL_STACK",
+    "XLA_DUMP_HLO_GRAPH",
+    "XLA_DUMP_POST_OPTIMIZATIONS",
+    "XLA_EXPERIMENTAL",
+    "XLA_IR_SHAPE_CACHE_SIZE",
+    "XLA_SAVE_HLO_FILE",
+    "XLA_USE_EAGER_DEBUG_MODE",
 ]
 
 
@@ -554,18 +569,12 @@ def test_name_takes_its_documented_arguments(row):
 
 # Names of the list that are not there, with what they would be for. One that comes leaves it.
 MISSING = {
-    "core.xla_op_registry.register": "operators that users write in HLO",
-    "core.xla_builder.create_computation": "the same",
-    "distributed.spmd.XLAShardedTensor": "tensors split over several devices",
-    "distributed.spmd.annotate_custom_sharding": "the same",
+    "distributed.spmd.annotate_custom_sharding": "tensors split over several devices",
     "distributed.spmd.shard_as": "the same",
     "distributed.spmd.auto_policy": "shardings that XLA finds",
     "distributed.spmd.enable_manual_sharding": "code per shard",
     "distributed.spmd.debugging.visualize_tensor_sharding": "drawings of shardings",
     "distributed.xla_multiprocessing.create_optimized_replica_groups": "groups by a TPU's topology",
-    "core.xla_model.send": "exchange with another replica",
-    "core.xla_model.recv": "the same",
-    "experimental.gru.GRU": "a GRU as one loop",
     "experimental.xla_quantized_matmul.XlaQuantizedLinear": "quantised products",
     "utils.cached_dataset.CachedDataset": "removed from torch_xla, too",
     "utils.tf_record_reader": "removed from torch_xla, too",

@@ -426,3 +426,58 @@ def test_lines_in_metadata_leave_the_disk_cache_alone(tmp_path):
     cache = {"XLA_PERSISTENT_CACHE": "1", "XLA_PERSISTENT_CACHE_PATH": str(tmp_path)}
     assert run_in_process(code, **cache) == "None 1"
     assert run_in_process(code, XLA_HLO_DEBUG="1", **cache) == "1 None"
+
+
+def unknown_call():
+    from torch_xla.experimental.stablehlo_custom_call import stablehlo_custom_call
+
+    return stablehlo_custom_call(
+        [torch.ones(2, device="xla")], "nobody.knows_this", [[2]], [torch.float32]
+    )
+
+
+def test_program_that_cannot_be_compiled_is_shown(tmp_path):
+    where = tmp_path / "failed.mlir"
+    with (
+        setting(save_hlo_file=str(where), dump_hlo_graph=True, dump_fatal_stack=True),
+        pytest.raises(RuntimeError, match="nobody.knows_this") as caught,
+    ):
+        unknown_call().tolist()
+    text = str(caught.value)
+    assert f"The program was written to {where}" in text
+    assert "The graph:\nIR {" in text
+    assert "The Python stack:\n  test_program_that_cannot_be_compiled_is_shown" in text
+    assert 'call_target_name = "nobody.knows_this"' in where.read_text()
+    with pytest.raises(RuntimeError) as plain:
+        unknown_call().tolist()
+    assert "The graph" not in str(plain.value)
+
+
+def test_optimized_program_is_shown_when_asked_for():
+    x = torch.ones(3, device="xla")
+    assert "is_scheduled=true" not in _XLAC._get_xla_tensors_hlo([x * 2 + 1])
+    with setting(dump_post_optimizations=True):
+        assert "is_scheduled=true" in _XLAC._get_xla_tensors_hlo([x * 2 + 1])
+
+
+def test_early_sync_runs_what_was_recorded_beside():
+    x, other = torch.ones(3, device="xla"), torch.ones(4, device="xla")
+    torch_xla.sync()
+    for names, kind in (("", "pending"), ("nonzero:early_sync", "array")):
+        beside = other * 3
+        with setting(experimental=names), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            torch.nonzero(x)
+        assert _XLAC._kind_of_data(beside) == kind
+
+
+def test_many_kinds_of_calls_are_told_once():
+    code = """
+import os, torch, torch_xla
+os.dup2(1, 2)
+for size in range(1, 40):
+    torch.zeros(size, device="xla").sin()
+"""
+    told = "for more than 30 different calls (XLA_IR_SHAPE_CACHE_SIZE)"
+    assert run_in_process(code, XLA_IR_SHAPE_CACHE_SIZE="30").count(told) == 1
+    assert told not in run_in_process(code)

@@ -9,7 +9,8 @@ from counts import counted
 import torch_xla
 from torch_xla.experimental.fori_loop import fori_loop, while_loop
 from torch_xla.experimental.gradient_accumulation import gradient_accumulation
-from torch_xla.experimental.scan import scan
+from torch_xla.experimental.gru import GRU
+from torch_xla.experimental.scan import default_partition, scan
 from torch_xla.experimental.scan_layers import scan_layers
 
 
@@ -220,3 +221,134 @@ def test_gradient_accumulation_adds_up_the_gradients():
         assert number.item() == 4
         for parameter, grad in zip(model.parameters(), want, strict=True):
             torch.testing.assert_close(parameter.grad.cpu(), grad * round)
+
+
+def two_products(carry, x):
+    hidden = torch.tanh(torch.tanh(carry @ x) @ x)
+    return hidden, hidden.sum()
+
+
+def trained(partition_fn, calls):
+    torch.manual_seed(0)
+    init, xs = torch.randn(2, 3), torch.randn(4, 3, 3)
+    init, xs = (t.to("xla").requires_grad_() for t in (init, xs))
+
+    def counted_function(carry, x):
+        calls.append(1)
+        return two_products(carry, x)
+
+    last, sums = scan(counted_function, init, xs, partition_fn=partition_fn)
+    (last.sum() + sums.sum()).backward()
+    text = torch_xla._XLAC._get_xla_tensors_stablehlo([init.grad, xs.grad])
+    return init.grad.cpu(), xs.grad.cpu(), text
+
+
+def test_scan_computes_nothing_twice_by_default():
+    calls = []
+    init_grad, xs_grad, text = trained(default_partition, calls)
+    assert text.count("stablehlo.tanh") == 2
+    assert len(calls) == 1
+    torch.manual_seed(0)
+    want_init, want_xs = torch.randn(2, 3).requires_grad_(), torch.randn(4, 3, 3).requires_grad_()
+    carry, total = want_init, 0
+    for x in want_xs:
+        carry, y = two_products(carry, x)
+        total = total + y
+    (carry.sum() + total).backward()
+    torch.testing.assert_close(init_grad, want_init.grad, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(xs_grad, want_xs.grad, rtol=1e-4, atol=1e-4)
+
+
+def test_scan_divides_its_function_as_it_is_told():
+    from torch._functorch.partitioners import min_cut_rematerialization_partition
+
+    seen = []
+
+    def partition(joint, inputs, *, num_fwd_outputs, **options):
+        seen.append(num_fwd_outputs)
+        return min_cut_rematerialization_partition(
+            joint, inputs, num_fwd_outputs=num_fwd_outputs, **options
+        )
+
+    want = trained(default_partition, [])
+    got = trained(partition, [])
+    assert seen == [2]
+    for g, w in zip(got[:2], want[:2], strict=True):
+        torch.testing.assert_close(g, w, rtol=1e-4, atol=1e-4)
+
+
+def test_scan_keeps_values_that_are_written_later_and_constants_once():
+    table = torch.arange(4.0, device="xla") + 1
+    torch_xla.sync()
+
+    def cell(carry, x):
+        y = carry * x
+        out = y.sin() * table
+        return out, y.add_(1)
+
+    init, xs = torch.ones(4, device="xla"), torch.full((3, 4), 0.5, device="xla")
+    init.requires_grad_()
+    last, ys = scan(cell, init, xs)
+    (last.sum() + ys.sum()).backward()
+    want = torch.ones(4, requires_grad=True)
+    carry, total = want, 0
+    for _ in range(3):
+        y = carry * 0.5
+        carry, total = y.sin() * table.cpu(), total + (y + 1).sum()
+    (carry.sum() + total).backward()
+    torch.testing.assert_close(init.grad.cpu(), want.grad, rtol=1e-4, atol=1e-4)
+
+
+def test_checkpoint_inside_of_scan():
+    xs = torch.rand(3, 4, device="xla").requires_grad_()
+
+    def cell(carry, x):
+        y = torch.utils.checkpoint.checkpoint(
+            lambda c, t: (c * t).sin().cos(), carry, x, use_reentrant=False
+        )
+        return y, None
+
+    last, _ = scan(cell, torch.ones(4, device="xla"), xs)
+    last.sum().backward()
+    want = xs.detach().cpu().requires_grad_()
+    carry = torch.ones(4)
+    for x in want:
+        carry = (carry * x).sin().cos()
+    carry.sum().backward()
+    torch.testing.assert_close(xs.grad.cpu(), want.grad, rtol=1e-4, atol=1e-4)
+
+
+def test_gradients_through_bounds_that_are_tensors():
+    x = torch.full((2,), 3.0, device="xla", requires_grad=True)
+    lower, upper = torch.tensor(1, device="xla"), torch.tensor(4)
+    fori_loop(lower, upper, lambda i, v: v * i, x).sum().backward()
+    assert x.grad.tolist() == [6, 6]
+
+
+def test_while_loop_says_that_it_has_no_gradients():
+    x = torch.ones(2, device="xla", requires_grad=True)
+    result, _ = while_loop(
+        lambda v, i: i < 3, lambda v, i: (v * 2, i + 1), (x, torch.tensor(0, device="xla"))
+    )
+    assert result.tolist() == [8, 8]
+    with pytest.raises(RuntimeError, match="use fori_loop or scan"):
+        result.sum().backward()
+
+
+@pytest.mark.parametrize("options", [{}, {"bias": False}, {"batch_first": True}])
+def test_gru_as_a_loop_is_the_gru(options):
+    torch.manual_seed(0)
+    reference = torch.nn.GRU(3, 4, num_layers=2, **options)
+    ours = GRU(3, 4, num_layers=2, **options)
+    ours.load_state_dict(reference.state_dict())
+    ours.to("xla")
+    x = torch.randn(5, 2, 3)
+    h = torch.randn(2, 5 if options.get("batch_first") else 2, 4)
+    want = reference(x, h)
+    got = ours(x.to("xla"), h.to("xla"))
+    (want[0].sum() + want[1].sin().sum()).backward()
+    (got[0].sum() + got[1].sin().sum()).backward()
+    for g, w in zip(got, want, strict=True):
+        torch.testing.assert_close(g.cpu(), w, rtol=1e-4, atol=1e-4)
+    for (name, p), q in zip(ours.named_parameters(), reference.parameters(), strict=True):
+        torch.testing.assert_close(p.grad.cpu(), q.grad, rtol=1e-3, atol=1e-4, msg=name)

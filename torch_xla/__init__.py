@@ -10,7 +10,7 @@ from torch_xla import _XLAC as _XLAC  # isort: skip
 # Programs reach these modules as attributes of the package, without importing them.
 import torch_xla.core.xla_model
 import torch_xla.debug.metrics  # noqa: F401
-from torch_xla import _integration, backends, runtime
+from torch_xla import _integration, _lowering, backends, runtime
 from torch_xla._compile import compile, set_custom_compile_options
 from torch_xla._launch import launch
 from torch_xla._settings import settings
@@ -25,6 +25,8 @@ from torch_xla.torch_xla import (
 )
 
 __version__ = _XLAC.__version__
+# A part of the extension module, for programs that look for it there.
+_XLAC.lowering = _lowering  # type: ignore[attr-defined]
 
 __all__ = [
     "backends",

@@ -279,6 +279,37 @@ def xla_replication_devices(local_devices: Sequence[DeviceLike] | None = None) -
     return [_XLAC._device_name(index) for index in chosen]
 
 
+# Sent and not received: a replica's messages to itself, by channel.
+_sent: dict[int, torch.Tensor] = {}
+
+
+def send(value: torch.Tensor, channel_id: int) -> torch.Tensor:
+    """Hand the tensor's value to the `recv` of that channel.
+
+    Returns:
+        A tensor of that value, for programs that chain their messages.
+
+    Raises:
+        RuntimeError: what was sent there before has not been received.
+    """
+    if channel_id in _sent:
+        raise RuntimeError(f"send: channel {channel_id} holds a value that nobody received")
+    _sent[channel_id] = value.detach().clone()
+    return _sent[channel_id]
+
+
+def recv(output: torch.Tensor, channel_id: int) -> torch.Tensor:
+    """Write what was sent on that channel into `output`.
+
+    Raises:
+        RuntimeError: nothing was; with one replica, `send` must come first.
+    """
+    if channel_id not in _sent:
+        raise RuntimeError(f"recv: nothing was sent on channel {channel_id}")
+    with torch.no_grad():
+        return output.copy_(_sent.pop(channel_id))
+
+
 class CoalescingBuckets:
     """Collects tensors, and calls `func` for as many at a time as have `bucket_cap_mb` megabytes.
 

@@ -224,7 +224,7 @@ Call::Numeric Call::number_of(const at::Tensor& cpu_scalar) const {
   number.dtype = to_dtype(cpu_scalar.scalar_type());
   number.is_wrapped = cpu_scalar.unsafeGetTensorImpl()->is_wrapped_number();
   const bool fits = number.value.is_int() || number.value.is_floating();
-  number.in_slot = fits && (no_special_scalars_ || !is_zero_or_one(number.value));
+  number.in_slot = fits && is_data(number.value);
   number.slot = {number.value.is_floating() ? DType::kFloat64 : DType::kInt64,
                  graph::SlotMode::kData};
   return number;
@@ -239,11 +239,17 @@ Call::Numeric Call::number_of(const c10::IValue& value, Travel travel) const {
       number.value.is_floating() ? DType::kFloat64 : DType::kInt64,
       travel == Travel::kPromotable ? graph::SlotMode::kPromotable : graph::SlotMode::kData};
   if (travel == Travel::kData) {
-    number.in_slot = fits && (no_special_scalars_ || !is_zero_or_one(number.value));
+    number.in_slot = fits && is_data(number.value);
   } else {
     number.in_slot = fits && travel == Travel::kPromotable;
   }
   return number;
+}
+
+bool Call::is_data(const base::Scalar& value) const {
+  if (all_numbers_are_special.load(std::memory_order_relaxed)) [[unlikely]]
+    return false;
+  return no_special_scalars_ || !is_zero_or_one(value);
 }
 
 graph::Number Call::add_number(const Numeric& number, graph::Entry& entry) const {

@@ -6,12 +6,16 @@
 #include <ATen/core/stack.h>
 #include <c10/util/SmallVector.h>
 
+#include <atomic>
 #include <span>
 
 #include "aten/operator.h"
 #include "aten/tensor.h"
 
 namespace torch_xla::aten {
+
+// Whether all numbers are compiled into programs, as 0 and 1 are.
+inline std::atomic<bool> all_numbers_are_special{false};
 
 class Call {
  public:
@@ -47,6 +51,8 @@ class Call {
   Numeric number_of(const c10::IValue& value, Travel travel) const;
   graph::Attribute attribute(const Argument& argument, const c10::IValue& value,
                              graph::Entry& entry) const;
+  // Whether a number goes to the program beside it, so that another value is the same program.
+  bool is_data(const base::Scalar& value) const;
   graph::Number add_number(const Numeric& number, graph::Entry& entry) const;
   graph::Attribute tensor_attribute(const at::Tensor& tensor, graph::Entry& entry) const;
 

@@ -23,6 +23,8 @@ TORCH_LIBRARY_FRAGMENT(xla, m) {
   m.def(
       "_custom_call(Tensor[] args, str call_target_name, str results, bool has_side_effect, "
       "str backend_config, int api_version) -> Tensor[]");
+  // Calls `main` of a StableHLO module.
+  m.def("_call_module(Tensor[] args, str module_text, str results) -> Tensor[]");
   // `attributes` are lines "name=kind:value" of kinds i, f, b, s.
   m.def(
       "_mark_tensor(Tensor x, str name, int pos, str id, bool is_input, str attributes) -> Tensor");
@@ -36,6 +38,7 @@ TORCH_LIBRARY_IMPL(xla, CompositeExplicitAutograd, m) {
 
 TORCH_LIBRARY_IMPL(xla, XLA, m) {
   record(m, "_custom_call");
+  record(m, "_call_module");
   record(m, "_mark_tensor");
 }
 

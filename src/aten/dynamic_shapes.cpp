@@ -8,8 +8,12 @@
 #include <ATen/ops/tensor_split.h>
 
 #include "aten/copy.h"
+#include "aten/errors.h"
 #include "aten/fallback.h"
+#include "aten/tensor.h"
 #include "base/metrics.h"
+#include "base/settings.h"
+#include "runtime/executor.h"
 
 namespace torch_xla::aten {
 namespace {
@@ -25,8 +29,27 @@ constexpr const char* kNames[] = {
     "unique_dim_consecutive",
 };
 
+// Whether XLA_EXPERIMENTAL names it.
+bool is_experiment(std::string_view name) {
+  const std::string list = ":" + base::settings().experimental() + ":";
+  return list.find(base::str(":", name, ":")) != std::string::npos;
+}
+
+// What was recorded beside the operator's inputs runs in the program that its read waits for.
+void sync_early(const torch::jit::Stack& stack) {
+  static base::Counter& count = base::counter("EarlySyncLiveTensorsCount");
+  for (const c10::IValue& value : stack) {
+    const TensorImpl* const impl = value.isTensor() ? as_xla(value.toTensor()) : nullptr;
+    if (impl == nullptr) continue;
+    count.add();
+    blocking([&] { runtime::sync(impl->xla_device(), /*wait=*/false); });
+    return;
+  }
+}
+
 void run(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   report_dynamic_shape(c10::toString(op.operator_name()));
+  if (is_experiment("early_sync")) translating([&] { sync_early(*stack); });
   // All inputs are read at once.
   at::native::cpu_fallback(op, stack);
 }
@@ -88,7 +111,8 @@ std::vector<std::string> dynamic_operators() {
 void report_dynamic_shape(const std::string& name) {
   static base::Counter& count = base::counter("DataDependentShape");
   count.add();
-  if (!is_first_use(name)) return;
+  const std::string_view plain = std::string_view(name).substr(name.rfind(':') + 1);
+  if (is_experiment(plain.substr(0, plain.find('.'))) || !is_first_use(name)) return;
   TORCH_WARN(name,
              " has as many results as its input's values say: they are computed and read here, and "
              "every time it is called. What depends on other values stays recorded.");

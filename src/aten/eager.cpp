@@ -2,8 +2,12 @@
 // that the groups of a loop's second turn are those of its first, wherever a read cut them before.
 #include "aten/eager.h"
 
+#include <chrono>
+
 #include "aten/copy.h"
 #include "aten/errors.h"
+#include "base/metrics.h"
+#include "base/settings.h"
 #include "runtime/capture.h"
 #include "runtime/executor.h"
 
@@ -19,15 +23,27 @@ constexpr std::uint64_t kSpacing = 4;
 // operations; both go on counting.
 thread_local std::uint64_t num_recorded = 0;
 
+void launch(runtime::Device& device) {
+  static base::Metric& compile_time = base::metric("EagerOpCompileTime");
+  static base::Metric& execute_time = base::metric("EagerOpExecuteTime");
+  const std::int64_t num_compiled = runtime::computation_stats().compiled;
+  const auto start = std::chrono::steady_clock::now();
+  runtime::sync(device, /*wait=*/false);
+  const std::chrono::nanoseconds elapsed = std::chrono::steady_clock::now() - start;
+  const bool was_compiled = runtime::computation_stats().compiled > num_compiled;
+  (was_compiled ? compile_time : execute_time).record(static_cast<double>(elapsed.count()));
+}
+
 }  // namespace
 
 void run_eagerly(runtime::Device& device, const graph::Entry& entry) {
   if (runtime::is_capturing()) return;
   ++num_recorded;
-  const bool ends_group = num_recorded >= kMinOperations && entry.key.lo % kSpacing == 0;
+  const bool ends_group = base::settings().use_eager_debug_mode() ||
+                          (num_recorded >= kMinOperations && entry.key.lo % kSpacing == 0);
   if (!ends_group && num_recorded < kMaxOperations) return;
   num_recorded = 0;
-  blocking([&] { translating([&] { runtime::sync(device, /*wait=*/false); }); });
+  blocking([&] { translating([&] { launch(device); }); });
 }
 
 }  // namespace torch_xla::aten

@@ -4,10 +4,12 @@
 #include <mutex>
 #include <vector>
 
+#include "aten/eager.h"
 #include "aten/errors.h"
 #include "aten/tensor.h"
 #include "base/settings.h"
 #include "graph/location.h"
+#include "runtime/capture.h"
 #include "runtime/executor.h"
 #include "runtime/observe.h"
 
@@ -68,10 +70,37 @@ std::string describe(const at::Tensor& tensor) {
   return text + "}\n";
 }
 
+std::string_view kind_of_data(const at::Tensor& tensor) {
+  TensorImpl& impl = expect_xla(tensor, "kind_of_data", "tensor");
+  std::vector<graph::NodeRef> garbage;
+  const std::lock_guard lock(impl.xla_device().live().mutex);
+  const graph::Value value = impl.read(garbage);
+  const graph::DataPtr data = value.node->data(value.output);
+  if (data == nullptr) return "pending";
+  return dynamic_cast<const runtime::Placeholder*>(data.get()) != nullptr ? "stand_in" : "array";
+}
+
+bool set_name(const at::Tensor& tensor, std::string name) {
+  TensorImpl& impl = expect_xla(tensor, "set_name", "tensor");
+  graph::SourceLine line;
+  line.scope = std::move(name);
+  if (std::vector<base::Frame> frames = base::user_frames(1); !frames.empty()) {
+    line.frame = std::move(frames.front());
+  }
+  const graph::Location location = graph::intern(std::move(line));
+  std::vector<graph::NodeRef> garbage;
+  const std::lock_guard lock(impl.xla_device().live().mutex);
+  const graph::Value value = impl.read(garbage);
+  if (value.node->data(value.output) != nullptr) return false;
+  value.node->set_location(location);
+  return true;
+}
+
 void refresh_location_switch() {
   const base::Settings& settings = base::settings();
   graph::locations_are_wanted.store(settings.ir_debug() || settings.hlo_debug() ||
                                     runtime::debug_level() > 0);
+  if (settings.use_eager_debug_mode()) eager_mode_is_on.store(true);
 }
 
 }  // namespace torch_xla::aten

@@ -1,15 +1,20 @@
 // Between tensors and what `runtime` exports and runs.
 #include "aten/programs.h"
 
+#include <map>
+#include <memory>
 #include <mutex>
 #include <utility>
 
 #include "aten/copy.h"
 #include "aten/device.h"
 #include "aten/errors.h"
+#include "aten/inspect.h"
 #include "aten/tensor.h"
+#include "runtime/capture.h"
 #include "runtime/executor.h"
 #include "runtime/export.h"
+#include "runtime/plan.h"
 
 namespace torch_xla::aten {
 namespace {
@@ -89,6 +94,92 @@ std::vector<at::Tensor> run_program(const Program& program, at::TensorList input
     }
   });
   return outputs;
+}
+
+std::uint64_t tensor_id(const at::Tensor& tensor) {
+  return reinterpret_cast<std::uintptr_t>(
+      expect_xla(tensor, "get_tensor_id", "tensor").alias().get());
+}
+
+Leaves leaves_of(at::TensorList tensors) {
+  runtime::Device& device = device_of_all(tensors, "leaves_of");
+  const graph::Trace trace =
+      translating([&] { return runtime::trace_of(device, read_all(tensors, device)); });
+  std::map<const graph::Data*, std::uint64_t> holders;
+  {
+    const std::lock_guard lock(device.live().mutex);
+    device.live().for_each([&](const graph::Alias& alias) {
+      if (!alias.value()) return;
+      const graph::DataPtr data = alias.value().node->data(alias.value().output);
+      if (data != nullptr) holders.emplace(data.get(), reinterpret_cast<std::uintptr_t>(&alias));
+    });
+  }
+  Leaves leaves;
+  for (const graph::DataPtr& leaf : trace.leaves) {
+    const auto holder = holders.find(leaf.get());
+    leaves.ids.push_back(holder != holders.end() ? holder->second
+                                                 : reinterpret_cast<std::uintptr_t>(leaf.get()));
+    leaves.tensors.push_back(to_tensor(device, leaf));
+  }
+  return leaves;
+}
+
+namespace {
+
+// A program for the leaves, and what it takes beside them.
+struct CachedGraph {
+  Program program;
+  std::vector<at::Tensor> captured;
+};
+
+struct CachedGraphs {
+  std::mutex mutex;
+  std::map<std::string, std::shared_ptr<const CachedGraph>> by_key;  // under mutex
+};
+
+CachedGraphs& cached_graphs() {
+  static auto* const instance = new CachedGraphs();
+  return *instance;
+}
+
+}  // namespace
+
+void cache_graph(at::TensorList tensors) {
+  const std::string key = graph_key_of(tensors);
+  Exported exported = export_program(tensors, leaves_of(tensors).tensors);
+  auto graph = std::make_shared<CachedGraph>(
+      CachedGraph{Program(std::move(exported.text)), std::move(exported.captured)});
+  blocking([&] {
+    translating([&] { runtime::compile_program(graph->program.text, graph->program.key); });
+  });
+  const std::lock_guard lock(cached_graphs().mutex);
+  cached_graphs().by_key[key] = std::move(graph);
+}
+
+std::vector<at::Tensor> run_cached_graph(const std::string& key, at::TensorList inputs) {
+  std::shared_ptr<const CachedGraph> graph;
+  {
+    const std::lock_guard lock(cached_graphs().mutex);
+    const auto found = cached_graphs().by_key.find(key);
+    TORCH_CHECK(found != cached_graphs().by_key.end(),
+                "run_cached_graph: no graph of this hash was warmed up");
+    graph = found->second;
+  }
+  std::vector<at::Tensor> operands = inputs.vec();
+  operands.insert(operands.end(), graph->captured.begin(), graph->captured.end());
+  return run_program(graph->program, operands);
+}
+
+bool set_donor(const at::Tensor& tensor, bool is_donor) {
+  const TensorImpl& impl = expect_xla(tensor, "set_buffer_donation", "tensor");
+  std::vector<graph::NodeRef> garbage;
+  const std::lock_guard lock(impl.xla_device().live().mutex);
+  const graph::Value value = as_xla(tensor)->read(garbage);
+  const graph::DataPtr data = value.node->data(value.output);
+  if (data == nullptr) return false;
+  runtime::check_is_array(*data);
+  static_cast<runtime::Array&>(*data).set_donor(is_donor);
+  return true;
 }
 
 std::map<std::string, std::int64_t> estimate_memory(at::TensorList tensors) {

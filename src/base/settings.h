@@ -95,7 +95,29 @@
   X(std::string, save_tensors_file, "XLA_SAVE_TENSORS_FILE", "", kNotInKey,                        \
     "File to which the graph of every barrier and read is appended.")                              \
   X(std::string, save_tensors_fmt, "XLA_SAVE_TENSORS_FMT", "text", kNotInKey,                      \
-    "Format of those graphs: `text`, `hlo`, `stablehlo` or `dot`.")
+    "Format of those graphs: `text`, `hlo`, `stablehlo` or `dot`.")                                \
+  X(bool, dump_post_optimizations, "XLA_DUMP_POST_OPTIMIZATIONS", false, kNotInKey,                \
+    "The format `hlo` shows what the compiler made of the program, not what it was given.")        \
+  X(std::string, save_hlo_file, "XLA_SAVE_HLO_FILE", "", kNotInKey,                                \
+    "File to which the StableHLO of a program that can't be compiled is appended.")                \
+  X(bool, dump_hlo_graph, "XLA_DUMP_HLO_GRAPH", false, kNotInKey,                                  \
+    "Put the graph of a program that can't be compiled into the error message.")                   \
+  X(bool, dump_fatal_stack, "XLA_DUMP_FATAL_STACK", false, kNotInKey,                              \
+    "Put the Python stack there too.")                                                             \
+  X(bool, use_eager_debug_mode, "XLA_USE_EAGER_DEBUG_MODE", false, kNotInKey,                      \
+    "Run every operation as a program of its own, as soon as it is recorded.")                     \
+  X(std::string, experimental, "XLA_EXPERIMENTAL", "", kNotInKey,                                  \
+    "Names separated by colons. `nonzero`, `masked_select` and other operators whose result has "  \
+    "as many elements as its input's values say: the program knows, so do not warn. "              \
+    "`early_sync`: "                                                                               \
+    "where one of them is read, run all that was recorded.")                                       \
+  X(std::int64_t, ir_shape_cache_size, "XLA_IR_SHAPE_CACHE_SIZE", 12288, kNotInKey,                \
+    "Warn once when types of results were inferred for more calls than that: sizes that change "   \
+    "all the time fill the memory of the host. 0: never.")                                         \
+  X(std::string, libtpu_init_args, "LIBTPU_INIT_ARGS", "", kInKey,                                 \
+    "Flags that the TPU plugin reads by itself.")                                                  \
+  X(std::int64_t, tpu_num_devices, "TPU_NUM_DEVICES", 0, kNotInKey,                                \
+    "How many TPU devices this host has; 0: as many as are found.")
 
 namespace torch_xla::base {
 

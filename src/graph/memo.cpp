@@ -4,8 +4,12 @@
 #include <algorithm>
 #include <array>
 #include <mutex>
+#include <utility>
 
+#include "base/error.h"
 #include "base/hash.h"
+#include "base/log.h"
+#include "base/settings.h"
 
 namespace torch_xla::graph {
 namespace {
@@ -60,6 +64,12 @@ const Entry* Memo::insert(std::span<const std::uint64_t> words, Entry entry) {
   }
   auto record = std::make_unique<Record>(
       Record{std::vector<std::uint64_t>(words.begin(), words.end()), std::move(entry)});
+  const auto limit = base::settings().ir_shape_cache_size();
+  if (limit > 0 && std::cmp_greater_equal(records_.size(), limit)) [[unlikely]] {
+    base::warn_once(base::str("types of results were inferred for more than ", limit,
+                              " different calls (XLA_IR_SHAPE_CACHE_SIZE): sizes that change all "
+                              "the time fill the memory of the host"));
+  }
   return &records_.emplace(h, std::move(record))->second->entry;
 }
 

@@ -64,6 +64,8 @@ class Node {
   std::uint32_t num_outputs() const { return num_outputs_; }
   // Where it was recorded; 0 unless someone wanted to know.
   Location location() const { return location_; }
+  // For people alone: no key depends on it. Under the device's lock.
+  void set_location(Location location) { location_ = location; }
   const base::Shape& shape(std::uint32_t output) const;
 
   // The array of an output, or null while it has not been computed. Under the device's lock.

@@ -234,6 +234,12 @@ void Builder::define_function(const std::string& name, const std::vector<Type>& 
   functions_.emplace(name, std::move(function));
 }
 
+void Builder::define_functions(const std::string& name, const std::vector<Type>& parameters,
+                               const std::vector<Type>& results, std::string_view text) {
+  if (!functions_.emplace(name, Function{parameters, results}).second) return;
+  if (mode_ == Mode::kText) functions_text_ += text;
+}
+
 const std::vector<Type>& Builder::function_results(const std::string& name,
                                                    const Values& operands) const {
   const auto found = functions_.find(name);

@@ -116,6 +116,9 @@ class Builder {
   // its body is not run. The body may not use values from outside; it may be defined at any point.
   void define_function(const std::string& name, const std::vector<Type>& parameters,
                        const Region& body);
+  // The same with a text that was written elsewhere and defines `name` among others, all private.
+  void define_functions(const std::string& name, const std::vector<Type>& parameters,
+                        const std::vector<Type>& results, std::string_view text);
   bool has_function(const std::string& name) const { return functions_.contains(name); }
   Values call(const std::string& name, const Values& operands);
   // What a call of the function with these operands gives.

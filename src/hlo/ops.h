@@ -343,6 +343,11 @@ struct CustomCall {
 Values custom_call(const Values& operands, const CustomCall& call);
 Values custom_call(Builder& builder, const Values& operands, const CustomCall& call);
 
+// A call of the function `main` of a module that was written elsewhere, whose functions become
+// functions of this one. `results` must be the types that it returns; the plugin checks them.
+Values call_module(Builder& builder, const Values& operands, const std::string& module,
+                   const std::vector<Type>& results);
+
 // An operation by `name` ("vendor.op") whose meaning is the module function `decomposition`, which
 // must have been defined.
 Values composite(const Values& operands, const std::string& name, const std::string& decomposition,

@@ -70,6 +70,10 @@ void register_custom_call(Registry& m) {
            return custom_call(context, args, call_target_name, results, has_side_effect,
                               backend_config, api_version);
          });
+  m.impl("xla:_call_module", [](Context& context, std::vector<Value> args, std::string module_text,
+                                std::string results) {
+    return hlo::call_module(context.builder, args, module_text, parse_types(results));
+  });
   // See composite.h.
   m.impl("xla:_mark_tensor",
          [](Value x, std::string, std::int64_t, std::string, bool, std::string) { return x; });

@@ -3,8 +3,10 @@
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include "aten/call.h"
 #include "aten/device.h"
 #include "aten/inspect.h"
+#include "aten/programs.h"
 #include "aten/tensor.h"
 #include "base/user_code.h"
 #include "graph/location.h"
@@ -12,6 +14,7 @@
 #include "runtime/cause.h"
 #include "runtime/client.h"
 #include "runtime/executor.h"
+#include "runtime/plan.h"
 
 namespace torch_xla::python {
 namespace {
@@ -56,20 +59,28 @@ void bind_known_names(py::module_& m) {
   m.def("_get_graph_hash",
         [](const Tensors& tensors) { return py::bytes(aten::graph_key_of(tensors)); });
   // Equal for tensors that share memory.
-  m.def("_xla_get_tensor_id", [](const at::Tensor& tensor) {
-    const aten::TensorImpl& impl = aten::expect_xla(tensor, "get_tensor_id", "tensor");
-    return reinterpret_cast<std::uintptr_t>(impl.alias().get());
-  });
+  m.def("_xla_get_tensor_id", &aten::tensor_id);
+  m.def("_kind_of_data", &aten::kind_of_data);
   // One device has no shardings.
   m.def("_get_xla_sharding_spec", [](const at::Tensor&) { return std::string(); });
   using Names = std::vector<std::string>;
-  // Compiles what the next barrier of the tensors' device runs.
+  // Compiles what computes the tensors, for `_run_cached_graph`.
   m.def(
       "_xla_warm_up_cache",
-      [](const Tensors& tensors, const Names&) {
-        if (!tensors.empty()) runtime::estimate_memory(aten::device_of(tensors[0].device()));
+      [](const Tensors& tensors, const Names&) { aten::cache_graph(tensors); }, py::arg("tensors"),
+      py::arg("devices") = Names(), release);
+  m.def(
+      "_run_cached_graph",
+      [](const py::bytes& graph_hash, const Tensors& inputs) {
+        const std::string key = graph_hash;
+        const py::gil_scoped_release without_lock;
+        return aten::run_cached_graph(key, inputs);
       },
-      py::arg("tensors"), py::arg("devices") = Names(), release);
+      py::arg("graph_hash"), py::arg("graph_inputs"));
+  m.def("_get_tensors_xla_device_data_node", [](const Tensors& tensors) {
+    aten::Leaves leaves = aten::leaves_of(tensors);
+    return std::pair(std::move(leaves.ids), std::move(leaves.tensors));
+  });
   m.def(
       "_xla_sync_multi",
       [](const Tensors& tensors, const Names&, bool wait, bool) {
@@ -87,6 +98,30 @@ void bind_known_names(py::module_& m) {
       },
       py::arg("device") = "", py::arg("devices") = Names(), py::arg("wait") = true,
       py::arg("reset_scope") = true, release);
+}
+
+// Switches of torch_xla.
+void bind_switches(py::module_& m) {
+  m.def("_set_buffer_donation", &aten::set_donor, py::arg("tensor"), py::arg("should_donate"));
+  m.def("_set_donors_are_used", &runtime::set_donors_are_used);
+  m.def("_set_xla_all_numbers_special_scalars", [](bool on) {
+    aten::all_numbers_are_special.store(on);
+    runtime::set_constants_stay(on);
+  });
+  m.def(
+      "_set_xla_custom_op_name_prefix",
+      [](const at::Tensor& tensor, const std::string& prefix, std::int64_t) {
+        return aten::set_name(tensor, prefix);
+      },
+      py::arg("tensor"), py::arg("prefix"), py::arg("max_call_stack_depth") = 0);
+  m.def(
+      "_xla_mark_dynamic",
+      [](const at::Tensor&, std::int64_t) {
+        base::fail(base::ErrorKind::kUnimplemented,
+                   "_xla_mark_dynamic: every size is a constant of its program here; a tensor of "
+                   "another size is another program");
+      },
+      py::arg("tensor"), py::arg("dim"));
 }
 
 void bind_user_code(py::module_& m) {
@@ -121,6 +156,7 @@ void bind_memory(py::module_& m) {
 void bind_inspection(py::module_& m) {
   bind_graphs(m);
   bind_known_names(m);
+  bind_switches(m);
   bind_user_code(m);
   bind_memory(m);
 }

@@ -57,6 +57,13 @@ class Array final : public graph::Data {
   // One buffer per shard, in the order of the device's shards.
   const std::vector<pjrt::Buffer>& buffers() const;
 
+  // The user wants programs to reuse its memory although tensors hold it (`donors_are_used`).
+  void set_donor(bool is_donor) { is_donor_.store(is_donor); }
+  bool is_donor() const { return is_donor_.load(); }
+  // The next launch that may reuse its memory does, whoever holds it.
+  void give_away() { is_given_away_.store(true); }
+  bool is_given_away() const { return is_given_away_.load(); }
+
   // What a launch passes to the plugin; a donation takes the memory away.
   pjrt::Buffer* launch_argument() { return &buffers_.front(); }
 
@@ -75,6 +82,8 @@ class Array final : public graph::Data {
 
   Device* device_;
   graph::Location location_ = 0;
+  std::atomic<bool> is_donor_{false};
+  std::atomic<bool> is_given_away_{false};
   std::atomic<int> state_{kPending};
   // Written before `state_` leaves kPending, read after.
   std::vector<pjrt::Buffer> buffers_;

@@ -25,6 +25,7 @@ namespace {
 
 std::atomic<std::int64_t> compile_count{0};
 std::atomic<std::int64_t> launch_count{0};
+std::atomic<bool> constants_stay{false};
 thread_local base::Hash128 last_key;
 thread_local std::weak_ptr<const CompiledProgram> last_program;
 
@@ -102,7 +103,7 @@ FoundProgram find_program(const graph::Trace& trace, std::span<const ops::Donati
   if (found.program == nullptr) {
     std::vector<bool> promoted;
     base::Hash128 key = strict;
-    if (!trace.promotables.empty()) {
+    if (!trace.promotables.empty() && !constants_stay.load(std::memory_order_relaxed)) {
       const base::Hash128 relaxed = key_of(trace.relaxed_key, options_key, donations);
       promoted = cache().changed_constants(relaxed, trace.promotables);
       if (!promoted.empty()) key = promoted_key(relaxed, promoted, trace.promotables);
@@ -142,8 +143,9 @@ void find_program(Launch& launch, const graph::Trace& trace, RunKind kind) {
   } catch (const base::Error& error) {
     const std::string where =
         launch.description.where.empty() ? "" : base::str(" (at ", launch.description.where, ")");
-    const base::Error named(error.kind(), base::str("compiling ", launch.description.program, where,
-                                                    " failed: ", error.what()));
+    const base::Error named(error.kind(),
+                            base::str("compiling ", launch.description.program, where,
+                                      " failed: ", error.what(), observe_failure(observed)));
     launch.fail(std::make_exception_ptr(named));
     throw named;
   } catch (...) {
@@ -322,6 +324,10 @@ std::map<std::string, std::int64_t> last_program_memory() {
           {"host_temp_size_in_bytes", stats.host_temp_size_in_bytes},
           {"peak_memory_in_bytes", stats.peak_memory_in_bytes}};
 }
+
+void compile_program(const std::string& text, const base::Hash128& key) { find_text(text, key); }
+
+void set_constants_stay(bool stay) { constants_stay.store(stay); }
 
 void clear_compilation_cache() { cache().clear(); }
 

@@ -59,6 +59,13 @@ std::map<std::string, std::int64_t> estimate_memory(Device& device,
 std::vector<ArrayPtr> run_program(Device& device, const std::string& text, const base::Hash128& key,
                                   std::vector<graph::DataPtr> inputs);
 
+// Compiles it, so that `run_program` finds it.
+void compile_program(const std::string& text, const base::Hash128& key);
+
+// Whether a number of the program that differs from call to call stays a constant, of a new program
+// for each value; by default it becomes data.
+void set_constants_stay(bool stay);
+
 // For benchmarks: computes all live tensors with `count` launches of their program, one after the
 // other, and returns the seconds of all but the last. Each launch takes the results of the one
 // before in the place of the arrays that these replace: what the executable costs by itself.

@@ -37,14 +37,16 @@ class TemporaryFolder {
 
 }  // namespace
 
-std::string hlo_text(const std::string& stablehlo) {
+std::string hlo_text(const std::string& stablehlo, bool is_optimized) {
   const TemporaryFolder folder;
   pjrt::CompileOptions options = compile_options(platform());
   options.env_option_overrides["xla_dump_to"] = folder.path().string();
   options.env_option_overrides["xla_dump_hlo_as_text"] = true;
   client().pjrt_client().compile(stablehlo, options);
+  const std::string_view wanted =
+      is_optimized ? "after_optimizations.txt" : "before_optimizations.txt";
   for (const auto& entry : std::filesystem::directory_iterator(folder.path())) {
-    if (!entry.path().filename().string().ends_with("before_optimizations.txt")) continue;
+    if (!entry.path().filename().string().ends_with(wanted)) continue;
     std::ostringstream text;
     text << std::ifstream(entry.path()).rdbuf();
     return text.str();

@@ -28,7 +28,10 @@ std::vector<std::int64_t> find_non_donatable(const std::vector<graph::DataPtr>& 
                                              const std::vector<ops::Donation>& donations) {
   std::vector<std::int64_t> indices;
   for (const ops::Donation& donation : donations) {
-    if (inputs[donation.leaf].use_count() > 1) indices.push_back(donation.leaf);
+    const graph::DataPtr& input = inputs[donation.leaf];
+    if (input.use_count() > 1 && !array_of(input).is_given_away()) {
+      indices.push_back(donation.leaf);
+    }
   }
   return indices;
 }

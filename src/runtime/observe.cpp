@@ -227,6 +227,24 @@ void observe_program(const Run& run, const CompiledProgram& program, double comp
   if (level >= 2) explain_execution(run);
 }
 
+std::string observe_failure(const Run& run) {
+  base::Settings& settings = base::settings();
+  std::string told;
+  if (const std::string path = settings.save_hlo_file(); !path.empty()) {
+    std::string program;
+    try {
+      program = print_graph(run.trace, GraphFormat::kStableHlo);
+    } catch (const base::Error&) {  // what failed is the lowering itself
+      program = graph::to_text(run.trace);
+    }
+    append_to_file(path, program);
+    told += base::str("\nThe program was written to ", path);
+  }
+  if (settings.dump_hlo_graph()) told += "\nThe graph:\n" + graph::to_text(run.trace);
+  if (settings.dump_fatal_stack()) told += "\nThe Python stack:\n" + frames_text("  ");
+  return told;
+}
+
 void observe_barrier() {
   if (debug_level() > 0) apply_step_rules();
   if (const std::string target = base::settings().metrics_file(); !target.empty()) {
@@ -257,7 +275,8 @@ std::string print_graph(const graph::Trace& trace, GraphFormat format) {
                                                  .has_locations = base::settings().hlo_debug(),
                                                  .precision = mat_mul_precision()})
                                   .text;
-  return format == GraphFormat::kStableHlo ? program : hlo_text(program);
+  if (format == GraphFormat::kStableHlo) return program;
+  return hlo_text(program, base::settings().dump_post_optimizations());
 }
 
 void write_explanation(std::string_view text) {

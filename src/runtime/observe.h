@@ -33,6 +33,9 @@ int debug_level();
 void observe_graph(const Run& run);
 // Once it is there. `compile_seconds` is negative if it was found.
 void observe_program(const Run& run, const CompiledProgram& program, double compile_seconds);
+// When it can't be compiled: writes what XLA_SAVE_HLO_FILE asks for, and returns what else the
+// error shall say, or nothing.
+std::string observe_failure(const Run& run);
 // At the end of every barrier while observed.
 void observe_barrier();
 // An execution has ended; on a thread of the plugin.

@@ -2,6 +2,7 @@
 // said where it is done.
 #include "runtime/plan.h"
 
+#include <atomic>
 #include <mutex>
 #include <set>
 #include <utility>
@@ -16,6 +17,8 @@
 
 namespace torch_xla::runtime {
 namespace {
+
+std::atomic<bool> uses_donors{false};
 
 class RecordingLock {
  public:
@@ -87,6 +90,23 @@ class DonationFinder {
     donations.push_back({static_cast<std::uint32_t>(root), *leaf});
   }
 
+  // The arrays that the user gives away, for results of their types that replace none.
+  void add_donors(std::span<const ArrayPtr> roots, std::vector<ops::Donation>& donations) {
+    std::vector<bool> has_memory(roots.size());
+    for (const ops::Donation& donation : donations) has_memory[donation.root] = true;
+    for (std::size_t leaf = 0; leaf < trace_.leaves.size(); ++leaf) {
+      Array& array = static_cast<Array&>(*trace_.leaves[leaf]);
+      if (!array.is_donor() || is_taken_[leaf]) continue;
+      for (std::size_t root = 0; root < roots.size(); ++root) {
+        if (has_memory[root] || roots[root]->shape() != array.shape()) continue;
+        has_memory[root] = is_taken_[leaf] = true;
+        array.give_away();
+        donations.push_back({static_cast<std::uint32_t>(root), static_cast<std::uint32_t>(leaf)});
+        break;
+      }
+    }
+  }
+
  private:
   const graph::Trace& trace_;
   const bool is_enabled_;
@@ -94,6 +114,8 @@ class DonationFinder {
 };
 
 }  // namespace
+
+bool set_donors_are_used(bool are_used) { return uses_donors.exchange(are_used); }
 
 Plan plan_sync(Device& device) {
   Plan plan;
@@ -127,6 +149,8 @@ Plan plan_sync(Device& device) {
     alias.settle(std::move(data));
   }
   plan.trace.roots = std::move(roots);
+  if (uses_donors.load(std::memory_order_relaxed)) [[unlikely]]
+    donations.add_donors(plan.outputs, plan.donations);
   // Nobody may compute from these nodes again. One that is held from elsewhere, as a view's stale
   // reading, must not keep the arrays behind it.
   for (const graph::Trace::Step& step : plan.trace.steps) {

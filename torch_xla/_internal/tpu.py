@@ -5,6 +5,8 @@ from __future__ import annotations
 import glob
 import os
 
+from torch_xla._settings import settings
+
 # The vendor and device numbers under which the system lists TPU chips on the PCI bus, by version.
 _VENDOR = "0x1ae0"
 _VERSIONS = {"0x0027": 3, "0x005e": 4, "0x0063": 5, "0x0062": 5, "0x006f": 6}
@@ -30,7 +32,10 @@ def num_available_chips() -> int:
 
 
 def num_available_devices() -> int:
-    """How many TPU devices this host has: chips up to version 3 have two."""
+    """How many TPU devices this host has: `TPU_NUM_DEVICES`, else two for each chip up to version
+    3 and one for each later one."""
+    if settings.tpu_num_devices:
+        return int(settings.tpu_num_devices)
     chips = _chips()
     return sum(2 if _VERSIONS[number] <= 3 else 1 for number in chips)
 

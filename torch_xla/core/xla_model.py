@@ -69,6 +69,9 @@ from torch_xla._collectives import (
     mesh_reduce as mesh_reduce,
 )
 from torch_xla._collectives import (
+    recv as recv,
+)
+from torch_xla._collectives import (
     reduce_scatter as reduce_scatter,
 )
 from torch_xla._collectives import (
@@ -76,6 +79,9 @@ from torch_xla._collectives import (
 )
 from torch_xla._collectives import (
     rendezvous as rendezvous,
+)
+from torch_xla._collectives import (
+    send as send,
 )
 from torch_xla._collectives import (
     set_replication as set_replication,

@@ -83,3 +83,78 @@ class PureModule(torch.nn.Module):
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         tensors = dict(self._module.named_parameters()) | dict(self._module.named_buffers())
         return self._forward(tensors, args, kwargs)
+
+
+def j2t_autograd(fn: Callable[..., Any], call_jax: Callable[..., Any] | None = None) -> Any:
+    """`fn`, a function of JAX, as a function of xla tensors with gradients; needs the package
+    `jax`.
+
+    Args:
+        fn: takes and returns arrays of floating types in any nesting; numbers and texts among its
+            arguments are constants.
+        call_jax: what calls functions of JAX; by default `xla_builder.call_jax`.
+    """
+    from torch_xla.core import xla_builder
+
+    call = call_jax or xla_builder.call_jax
+    functions: dict[Any, _JaxHalves] = {}
+
+    @functools.wraps(fn)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        tensors, rest = _regions.flat((args, kwargs))
+        others, spec = rest
+        key = (tuple(others), spec)
+        halves = functions.get(key)
+        if halves is None:
+            halves = functions[key] = _JaxHalves(fn, rest)
+        results = _JaxCall.apply(halves, call, *tensors)  # type: ignore[no-untyped-call]
+        return _regions.unflat(results, halves.result_rest)
+
+    return wrapped
+
+
+class _JaxHalves:
+    """A function of JAX on flat arrays, and its derivative, each as `call_jax` takes them."""
+
+    def __init__(self, fn: Callable[..., Any], rest: Any) -> None:
+        import jax
+        from torch.utils import _pytree as pytree
+
+        self.result_rest: Any = None
+        residual_tree: list[Any] = []
+
+        def flat_function(*arrays: Any) -> list[Any]:
+            args, kwargs = _regions.unflat(arrays, rest)
+            results, spec = pytree.tree_flatten(fn(*args, **kwargs))
+            self.result_rest = ([None] * len(results), spec)
+            return results
+
+        def forward(*arrays: Any) -> tuple[list[Any], list[Any]]:
+            results, derivative = jax.vjp(flat_function, *arrays)
+            leaves, tree = jax.tree_util.tree_flatten(derivative)
+            residual_tree[:] = [tree]
+            return results, leaves
+
+        def backward(leaves: list[Any], grads: list[Any]) -> list[Any]:
+            derivative = jax.tree_util.tree_unflatten(residual_tree[0], leaves)
+            return list(derivative(grads))
+
+        self.forward, self.backward = forward, backward
+
+
+class _JaxCall(torch.autograd.Function):
+    """One call of a `_JaxHalves`."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, halves: _JaxHalves, call: Callable[..., Any], *tensors: torch.Tensor
+    ) -> tuple[torch.Tensor, ...]:
+        results, residuals = call(halves.forward, tensors)
+        ctx.save_for_backward(*residuals)
+        ctx.halves, ctx.call = halves, call
+        return tuple(results)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        found = ctx.call(ctx.halves.backward, (list(ctx.saved_tensors), list(grads)))
+        return (None, None, *found)

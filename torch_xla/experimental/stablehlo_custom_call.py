@@ -7,25 +7,7 @@ from typing import Any
 
 import torch
 
-_NAMES = {
-    torch.bool: "pred",
-    torch.uint8: "u8",
-    torch.uint16: "u16",
-    torch.uint32: "u32",
-    torch.uint64: "u64",
-    torch.int8: "s8",
-    torch.int16: "s16",
-    torch.int32: "s32",
-    torch.int64: "s64",
-    torch.float8_e4m3fn: "f8e4m3fn",
-    torch.float8_e5m2: "f8e5m2",
-    torch.float16: "f16",
-    torch.bfloat16: "bf16",
-    torch.float32: "f32",
-    torch.float64: "f64",
-    torch.complex64: "c64",
-    torch.complex128: "c128",
-}
+from torch_xla.core import _hlo_types
 
 
 def stablehlo_custom_call(
@@ -59,11 +41,8 @@ def stablehlo_custom_call(
         raise ValueError(
             f"stablehlo_custom_call: {len(output_shapes)} shapes and {len(output_dtypes)} dtypes"
         )
-    types = (
-        f"{_NAMES[dtype]}[{','.join(map(str, shape))}]"
-        for shape, dtype in zip(output_shapes, output_dtypes, strict=True)
-    )
+    types = _hlo_types.text_of(list(zip(output_dtypes, output_shapes, strict=True)))
     results = torch.ops.xla._custom_call(
-        list(args), call_target, ";".join(types), has_side_effect, backend_config, api_version
+        list(args), call_target, types, has_side_effect, backend_config, api_version
     )
     return results[0] if len(results) == 1 else results

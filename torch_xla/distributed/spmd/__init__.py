@@ -20,6 +20,7 @@ from torch_xla.distributed.spmd.mesh import (
     get_global_mesh,
     set_global_mesh,
 )
+from torch_xla.distributed.spmd.sharded_tensor import XLAShardedTensor
 from torch_xla.distributed.spmd.sharding import (
     ShardingSpec,
     ShardingType,
@@ -40,6 +41,7 @@ __all__ = [
     "ShardingType",
     "XLAPatchedLinear",
     "XLAShard",
+    "XLAShardedTensor",
     "apply_xla_patch_to_nn_linear",
     "clear_sharding",
     "convert_to_xla_mesh",

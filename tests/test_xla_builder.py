@@ -1,0 +1,200 @@
+"""Operators written in XLA's own operations, and functions of JAX, against torch on the CPU."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import torch_xla
+import torch_xla.core.xla_builder as xb
+import torch_xla.core.xla_op_registry as xor
+from torch_xla import _XLAC
+
+
+def data(*sizes):
+    return torch.randn(sizes, generator=torch.Generator().manual_seed(0))
+
+
+def on_device(function, *tensors, **kwargs):
+    """The function of `Op`s on tensors, back on the CPU."""
+    return xor.register("test", function)(*(t.to("xla") for t in tensors), **kwargs).cpu()
+
+
+X = data(4, 6)
+
+# Each as XLA's semantics say, written in torch.
+CASES = {
+    "arithmetic": (lambda a: (1 - a) * a / 2 + a**2, lambda t: (1 - t) * t / 2 + t**2),
+    "comparison": (lambda a: (a > 0) & (a <= 1), lambda t: (t > 0) & (t <= 1)),
+    "functions": (lambda a: a.tanh().exp().log1p(), lambda t: t.tanh().exp().log1p()),
+    "broadcast": (lambda a: a.broadcast((3,)), lambda t: t.expand(3, 4, 6)),
+    "broadcast_in_dim": (
+        lambda a: a.transpose((1, 0)).broadcast_in_dim((4, 2, 6), (2, 0)),
+        lambda t: t[:, None].expand(4, 2, 6),
+    ),
+    "slice": (lambda a: a.slice((1, 0), (3, 6), (1, 2)), lambda t: t[1:3, 0:6:2]),
+    "slice_in_dim": (lambda a: a.slice_in_dim(1, 5, 2, 1), lambda t: t[:, 1:5:2]),
+    "dynamic_slice_is_moved_inside": (
+        lambda a: a.dynamic_slice((xb.Op.scalar(a.builder(), 9, xb.Type.S32), 1), (2, 3)),
+        lambda t: t[2:4, 1:4],
+    ),
+    "pad": (
+        lambda a: a.pad(7.0, ((1, -1, 0), (0, 2, 1))),
+        lambda t: torch.cat(
+            [
+                torch.full((1, 13), 7.0),
+                torch.nn.functional.pad(
+                    torch.stack([t, torch.full((4, 6), 7.0)], dim=2).reshape(4, 12)[:3, :11],
+                    (0, 2),
+                    value=7.0,
+                ),
+            ]
+        ),
+    ),
+    "rev": (lambda a: a.rev((1,)), lambda t: t.flip(1)),
+    "select_and_clamp": (
+        lambda a: (a < 0).select(a.clamp(-0.5, 0.5), a.zeros_like()),
+        lambda t: torch.where(t < 0, t.clamp(-0.5, 0.5), 0.0),
+    ),
+    "reduce": (
+        lambda a: a.reduce(0.0, lambda x, y: x + y, (1,)),
+        lambda t: t.sum(1),
+    ),
+    "reduce_all_with_max": (
+        lambda a: a.reduce_all(-1e9, lambda x, y: x.max(y)),
+        lambda t: t.max(),
+    ),
+    "reduce_window": (
+        lambda a: a.reduce_window(-1e9, lambda x, y: x.max(y), (2, 2), (2, 2)),
+        lambda t: torch.nn.functional.max_pool2d(t[None], 2)[0],
+    ),
+    "dot_general": (
+        lambda a: a.reshape((2, 2, 6)).dot_general(
+            a.reshape((2, 2, 6)), (((2,), (2,)), ((0,), (0,)))
+        ),
+        lambda t: torch.einsum("bij,bkj->bik", t.view(2, 2, 6), t.view(2, 2, 6)),
+    ),
+    "conv_same": (
+        lambda a: a.reshape((1, 1, 4, 6)).conv(
+            a.slice((0, 0), (3, 3)).reshape((1, 1, 3, 3)), (1, 1), padding="same"
+        ),
+        lambda t: torch.nn.functional.conv2d(
+            t.view(1, 1, 4, 6), t[:3, :3].reshape(1, 1, 3, 3), padding=1
+        ),
+    ),
+    "iota": (
+        lambda a: a + xb.Op.iota(a.builder(), xb.mkshape(xb.Type.F32, (4, 6)), 1),
+        lambda t: t + torch.arange(6.0),
+    ),
+    "cast": (lambda a: a.cast(xb.Type.S32), lambda t: t.int()),
+    "sort": (lambda a: a.sort(0), lambda t: t.sort(0).values),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_operation_is_as_xla_defines_it(case):
+    ours, want = CASES[case]
+    torch.testing.assert_close(on_device(ours, X), want(X), rtol=1e-4, atol=1e-5)
+
+
+def test_update_of_a_slice_whose_place_is_data():
+    def update(a, b, at):
+        return a.dynamic_update_slice(b, (at, at))
+
+    want = X.clone()
+    want[1:3, 1:3] = 5
+    got = on_device(update, X, torch.full((2, 2), 5.0), torch.tensor(1))
+    torch.testing.assert_close(got, want)
+
+
+def test_loops_and_branches():
+    def halve_until_small(a):
+        state = xb.Op.tuple([a, xb.Op.scalar(a.builder(), 0, xb.Type.S64)])
+        end = state.while_loop(
+            lambda s: s.get_tuple_element(0).reduce_all(0.0, lambda x, y: x + y) > 1.0,
+            lambda s: xb.Op.tuple([s.get_tuple_element(0) / 2, s.get_tuple_element(1) + 1]),
+        )
+        count = end.get_tuple_element(1)
+        return (count > 2).mkconditional(count, lambda n: n * 10, count, lambda n: n)
+
+    # 16 -> 8 -> 4 -> 2 -> 1
+    assert on_device(halve_until_small, torch.full((4,), 4.0)).item() == 40
+
+
+def test_operator_has_constants_tuples_and_gradients():
+    op = xor.register("scale", lambda a, by: xb.Op.tuple([a * by, a.sin()]))
+    t = X.to("xla").requires_grad_()
+    scaled, sine = op(t, by=3.0)
+    (scaled.sum() + sine.sum()).backward()
+    torch.testing.assert_close(t.grad.cpu(), 3 + X.cos())
+    with pytest.raises(TypeError, match="scale: argument 0 is not an XLA tensor"):
+        op(X, by=1.0)
+
+
+def test_computation_is_a_program_that_others_call():
+    shape = xb.mkshape(xb.Type.F32, (4, 6))
+    add = xb.create_computation("add", lambda a, b: a + b * 2, (shape, shape))
+    assert "stablehlo.add" in xb.get_computation_hlo(add)
+    builder = xb.create_builder("sub")
+    built = (xb.mkparam(builder, 0, shape) - xb.mkparam(builder, 1, shape)).build("sub")
+    got = on_device(lambda a, b: built(add(a, b), b), X, X + 1)
+    torch.testing.assert_close(got, X + (X + 1))
+
+
+def test_a_module_written_elsewhere_is_part_of_the_program():
+    text = """
+    module @jit_f attributes {note = "a { brace"} {
+      func.func public @main(%arg0: tensor<2xf32>) -> tensor<2xf32> {
+        %0 = call @twice(%arg0) : (tensor<2xf32>) -> tensor<2xf32>
+        return %0 : tensor<2xf32>
+      }
+      func.func private @twice(%arg0: tensor<2xf32>) -> tensor<2xf32> {
+        %0 = stablehlo.add %arg0, %arg0 : tensor<2xf32>
+        return %0 : tensor<2xf32>
+      }
+    }
+    """
+    other = text.replace("stablehlo.add", "stablehlo.multiply")
+    shapes = [xb.mkshape(xb.Type.F32, (2,))]
+    twice, square = (xb.computation_from_module_proto("f", t, shapes) for t in (text, other))
+    x = torch.tensor([3.0, 4.0], device="xla")
+    executed = _XLAC._computation_stats()[1]
+    y = twice(square(twice(xb.Op(x)))).tensor + 1
+    assert y.tolist() == [73, 129]
+    assert _XLAC._computation_stats()[1] == executed + 1
+    with pytest.raises(RuntimeError, match="must have a function @main"):
+        xb.computation_from_module_proto("f", "module { }", shapes)(xb.Op(x)).tensor.tolist()
+
+
+def test_function_of_jax_is_part_of_the_program():
+    jnp = pytest.importorskip("jax.numpy")
+    x = X.to("xla")
+    torch_xla.sync()
+    executed = _XLAC._computation_stats()[1]
+    calls = []
+
+    def f(t, scale, axis):
+        calls.append(1)
+        return {"s": jnp.where(t["x"] > 0, t["x"], 0).sum(axis) * scale, "x": jnp.sin(t["x"])}
+
+    for _ in range(2):
+        got = xb.call_jax(f, ({"x": x + 1}, 2.0), {"axis": 1})
+    torch.testing.assert_close(got["s"].cpu(), (X + 1).relu().sum(1) * 2, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(got["x"].cpu(), (X + 1).sin(), rtol=1e-4, atol=1e-5)
+    assert len(calls) == 1
+    assert _XLAC._computation_stats()[1] <= executed + 2
+
+
+def test_function_of_jax_has_gradients():
+    jnp = pytest.importorskip("jax.numpy")
+    from torch_xla.experimental.assume_pure import j2t_autograd
+
+    f = j2t_autograd(lambda a, b, power: jnp.tanh(a @ b) ** power)
+    a, b = (data(3, 3).to("xla").requires_grad_() for _ in range(2))
+    want_a, want_b = (data(3, 3).requires_grad_() for _ in range(2))
+    for _ in range(2):
+        a.grad = b.grad = None
+        f(a, b, power=2).sum().backward()
+    (torch.tanh(want_a @ want_b) ** 2).sum().backward()
+    torch.testing.assert_close(a.grad.cpu(), want_a.grad, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(b.grad.cpu(), want_b.grad, rtol=1e-4, atol=1e-5)

@@ -1,0 +1,105 @@
+"""Tensors on a mesh as objects that know their shards. On a mesh of one device the one shard is the
+whole tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from torch_xla.distributed.spmd.mesh import Mesh
+from torch_xla.distributed.spmd.sharding import (
+    PartitionSpec,
+    ShardingType,
+    XLAShard,
+    local_shards,
+    mark_sharding,
+    sharding_of,
+)
+
+
+class XLAShardedTensor(torch.Tensor):
+    """An xla tensor with what `mark_sharding` says of it; operations on it give plain tensors.
+
+    Args:
+        elem: the tensor, whose memory it shares.
+        mesh: the devices, and
+        partition_spec: how it lies on them, as for `mark_sharding`; by default what `elem` has.
+    """
+
+    def __new__(
+        cls,
+        elem: torch.Tensor,
+        mesh: Mesh | None = None,
+        partition_spec: PartitionSpec | None = None,
+    ) -> XLAShardedTensor:
+        made: XLAShardedTensor = torch.Tensor._make_subclass(cls, elem, elem.requires_grad)
+        return made
+
+    def __init__(
+        self,
+        elem: torch.Tensor,
+        mesh: Mesh | None = None,
+        partition_spec: PartitionSpec | None = None,
+    ) -> None:
+        super().__init__()
+        self.global_tensor = elem
+        if mesh is not None and partition_spec is not None:
+            mark_sharding(elem, mesh, partition_spec)
+
+    @property
+    def local_shards(self) -> list[XLAShard]:
+        """The parts on this process's devices, on the CPU."""
+        return local_shards(self.global_tensor)
+
+    def load_local_shards_(self, shards: Sequence[XLAShard]) -> None:
+        """Put the parts' values into the tensor."""
+        if len(shards) != 1:
+            raise ValueError(f"load_local_shards_: expected 1 shard, got {len(shards)}")
+        if shards[0].data.shape != self.shape:
+            raise ValueError(
+                f"load_local_shards_: expected a shard of {tuple(self.shape)}, got "
+                f"{tuple(shards[0].data.shape)}"
+            )
+        with torch.no_grad():
+            self.global_tensor.copy_(shards[0].data)
+
+    @property
+    def sharding_type(self) -> ShardingType:
+        return ShardingType.REPLICATED
+
+    @property
+    def partition_spec(self) -> PartitionSpec | None:
+        spec = sharding_of(self.global_tensor)
+        return None if spec is None else spec.partition_spec
+
+    @property
+    def device_mesh(self) -> Mesh | None:
+        spec = sharding_of(self.global_tensor)
+        return None if spec is None else spec.mesh
+
+    @property
+    def placements(self) -> tuple[Any, ...]:
+        """As DTensor has them, an entry per axis of the mesh."""
+        from torch.distributed.tensor import Replicate, Shard
+
+        mesh, spec = self.device_mesh, self.partition_spec
+        if mesh is None or spec is None:
+            return (Replicate(),)
+        names = mesh.axis_names or ()
+        placed: list[Any] = [Replicate()] * len(mesh.mesh_shape)
+        for dimension, entry in enumerate(spec):
+            for axis in entry if isinstance(entry, tuple) else (entry,):
+                if axis is not None:
+                    placed[names.index(axis) if isinstance(axis, str) else axis] = Shard(dimension)
+        return tuple(placed)
+
+    def redistribute(self, mesh: Mesh, partition_spec: PartitionSpec) -> XLAShardedTensor:
+        """The tensor with another sharding."""
+        return XLAShardedTensor(self.global_tensor, mesh, partition_spec)
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        with torch._C.DisableTorchFunctionSubclass():
+            return func(*args, **(kwargs or {}))
