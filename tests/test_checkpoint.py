@@ -53,8 +53,9 @@ def test_checkpointing_saves_memory_and_changes_nothing(checkpoint):
     got, saved = train(checkpoint)
     for g, w in zip(got, want, strict=True):
         torch.testing.assert_close(g.cpu(), w, rtol=1e-3, atol=1e-4)
-    # Without an effect both are equal, and without an order of the recomputations it takes more.
-    assert saved < 0.85 * plain
+    # Of each layer its input stays, in the place of that and of what the ReLU gave. Without an
+    # order of the recomputations, or with copies made before their time, it takes nearly as much.
+    assert saved < 0.6 * plain
 
 
 def test_dropout_is_computed_again_with_the_same_mask():

@@ -90,10 +90,13 @@ class RegionEmitter {
     }
     hlo::CustomCall call;
     call.call_target_name = "torch_xla.optimization_barrier";
+    const bool is_ordered = operands.size() > num_carried;
     for (std::size_t i = 0; i < num_carried; ++i) {
       const auto index = static_cast<std::int64_t>(i);
       call.results.push_back(operands[i].type());
-      call.output_operand_aliases.push_back({index, index});
+      // What is computed later has another memory: else the copy that it takes where the operand is
+      // still in use may be made, and kept, long before.
+      if (!is_ordered) call.output_operand_aliases.push_back({index, index});
     }
     return hlo::custom_call(operands, call);
   }
