@@ -44,8 +44,10 @@ def while_loop(
 ) -> tuple[torch.Tensor, ...]:
     """Apply `body_fn` as long as `cond_fn` gives True, as one loop of the program.
 
-    As `while cond_fn(*carried, *additional): carried = body_fn(*carried, *additional)`. No
-    gradients.
+    As `while cond_fn(*carried, *additional): carried = body_fn(*carried, *additional)`.
+
+    No gradients flow through it, since nobody knows how many turns there are to keep values of:
+    `backward()` through its results is an error. `fori_loop` and `scan` have them.
 
     Raises:
         RuntimeError: the body's results are not of the types of `carried_inputs`.
@@ -64,14 +66,36 @@ def while_loop(
     results, _ = _XLAC._record_region(
         "while_loop", [condition.graph, turn.graph], tensors, len(tensors)
     )
-    return tuple(results[: len(carried)])
+    results = results[: len(carried)]
+    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
+        return tuple(_NoGradients.apply(len(carried), *results, *tensors))  # type: ignore[no-untyped-call]
+    return tuple(results)
+
+
+class _NoGradients(torch.autograd.Function):
+    """A loop's results, which can't be differentiated although its inputs ask for it."""
+
+    @staticmethod
+    def forward(ctx: Any, count: int, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        results = tensors[:count]
+        ctx.mark_non_differentiable(*(t for t in results if not t.is_floating_point()))
+        return tuple(t.view_as(t) for t in results)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        raise RuntimeError(
+            "while_loop: gradients can't flow through a loop whose number of turns depends on "
+            "data; use fori_loop or scan, or torch.no_grad() and detach() if none are needed"
+        )
 
 
 def fori_loop(lower: Any, upper: Any, body_fun: Callable[..., Any], *inputs: Any) -> Any:
     """Apply `body_fun` for each number from `lower` up to `upper`, as one loop of the program.
 
-    As `for i in range(lower, upper): inputs = body_fun(i, *inputs)`, where `i` is a tensor. With
-    bounds that are Python integers gradients flow through it; with tensors they do not.
+    As `for i in range(lower, upper): inputs = body_fun(i, *inputs)`, where `i` is a tensor.
+
+    Gradients flow through it. For them the number of turns must be known when it is recorded, so
+    that bounds that are xla tensors are read then; without gradients, nothing is read.
 
     Returns:
         What the last turn returned: a tensor if there is one of `inputs`, else a tuple.
@@ -83,6 +107,12 @@ def fori_loop(lower: Any, upper: Any, body_fun: Callable[..., Any], *inputs: Any
         results = body_fun(index, *values)
         return [results] if isinstance(results, torch.Tensor) else list(results)
 
+    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in carried):
+        lower, upper = int(lower), int(upper)
+    lower, upper = (
+        int(b) if isinstance(b, torch.Tensor) and b.device.type == "cpu" else b
+        for b in (lower, upper)
+    )
     if isinstance(lower, int) and isinstance(upper, int):
         if lower >= upper:
             results: Sequence[torch.Tensor] = carried

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import torch
 
 from torch_xla import _XLAC, _regions
-from torch_xla._regions import Captured, Tensors
+from torch_xla._halves import Partitioned, SavedByAutograd
+from torch_xla._regions import Captured, Function, Tensors
 
 Carry = TypeVar("Carry")
 X = TypeVar("X")
@@ -19,67 +20,80 @@ class _Loop:
     """A loop's function on flat lists of tensors, captured once for the types of its arguments."""
 
     def __init__(
-        self, function: Callable[..., Sequence[torch.Tensor]], num_carried: int, tensors: Tensors
+        self,
+        function: Function,
+        num_carried: int,
+        tensors: Tensors,
+        partition_fn: Callable[..., Any] | None = None,
     ) -> None:
         self.function = function
         self.num_carried = num_carried
         self.slices = [t if i < num_carried else t[0] for i, t in enumerate(tensors)]
-        self._is_saving: dict[bool, Captured] = {}
+        self._partition_fn = partition_fn
+        self._halves: SavedByAutograd | Partitioned | None = None
+        self._forward: dict[bool, Captured] = {}
         self._backward: dict[tuple[int, ...], Captured] = {}
         self.needs_grad: list[bool] = []  # by result
-        # Of the types of the slices of the results' gradients.
+        # Of the types of the slices of the results' gradients, and of what a turn saves.
         self.result_examples: list[torch.Tensor] = []
+        self.saved_examples: list[torch.Tensor] = []
         # What puts a turn's results into the user's nesting.
         self.result_rest: Any = None
 
     def forward(self, saves: bool) -> Captured:
-        """The function's region; with `saves`, what each turn starts from is a result too."""
-        captured = self._is_saving.get(saves)
+        """The function's region; with `saves`, what the backward pass needs of each turn is a
+        result too."""
+        captured = self._forward.get(saves)
         if captured is None:
-            captured = self._is_saving[saves] = Captured(self._forward(saves), self.slices)
+            run = self._run_and_save if saves else self._run
+            captured = self._forward[saves] = Captured(run, self.slices)
             captured.refuse_writes("scan")
         return captured
 
-    def _forward(self, saves: bool) -> Callable[..., Tensors]:
-        def forward(*stand_ins: torch.Tensor) -> Tensors:
-            if not saves:
-                with torch.no_grad():
-                    return list(self.function(*stand_ins))
-            inputs = [s.detach().requires_grad_(s.is_floating_point()) for s in stand_ins]
-            with torch.enable_grad():
-                results = list(self.function(*inputs))
-            self.needs_grad = [r.requires_grad for r in results]
-            return [*results, *stand_ins[: self.num_carried]]
+    def _run(self, *stand_ins: torch.Tensor) -> Tensors:
+        with torch.no_grad():
+            return list(self.function(*stand_ins))
 
-        return forward
+    def _run_and_save(self, *stand_ins: torch.Tensor) -> Tensors:
+        if self._partition_fn is None:
+            self._halves = SavedByAutograd(self.function, self.num_carried)
+        else:
+            self._halves = Partitioned(self.function, self._partition_fn, stand_ins)
+        results, saved = self._halves.forward(stand_ins)
+        self.needs_grad = self._halves.needs_grad
+        return [*results, *saved]
 
     def backward(self, wanted: tuple[int, ...]) -> Captured:
         """The region of a turn backwards: (gradients of what was carried on; slices of what the
-        turn started from, of the sequences, of the results' gradients) to (gradients of what it
-        started from; gradients of the sequences' slices)."""
+        turn saved, of the sequences, of the results' gradients) to (gradients of what it started
+        from; gradients of the sequences' slices)."""
         captured = self._backward.get(wanted)
         if captured is not None:
             return captured
-        forward = self.forward(True)
-        num_inputs, num_carried = len(self.slices), self.num_carried
+        num_carried, num_saved = self.num_carried, len(self.saved_examples)
         differentiable = [i for i in range(num_carried) if self.slices[i].is_floating_point()]
         all_wanted = tuple(dict.fromkeys([*differentiable, *wanted]))
+        halves = self._halves
+        assert halves is not None
 
         def backward(*tensors: torch.Tensor) -> Tensors:
             carried_grads = dict(zip(differentiable, tensors, strict=False))
-            inputs = tensors[len(differentiable) : len(differentiable) + num_inputs]
-            result_grads = iter(tensors[len(differentiable) + num_inputs :])
+            rest = tensors[len(differentiable) :]
+            saved, rest = rest[:num_saved], rest[num_saved:]
+            num_sequences = len(self.slices) - num_carried
+            sequences, result_grads = rest[:num_sequences], iter(rest[num_sequences:])
             given = [
                 carried_grads[i] if i < num_carried else next(result_grads)
                 for i, needs in enumerate(self.needs_grad)
                 if needs
             ]
-            tracked = [t.is_floating_point() for t in inputs]
-            return _regions.gradients(self.function, inputs, given, all_wanted, tracked)
+            found = halves.backward(saved, sequences, given, all_wanted)
+            targets = [self.slices[i] for i in all_wanted]
+            return _regions.zeros_for_none(found, targets)
 
-        examples = [self.slices[i] for i in differentiable] + self.slices
-        examples += self.result_examples
-        captured = Captured(backward, examples, forward.rng_state)
+        examples = [self.slices[i] for i in differentiable] + self.saved_examples
+        examples += self.slices[num_carried:] + self.result_examples
+        captured = Captured(backward, examples, self.forward(True).rng_state)
         self._backward[wanted] = captured
         return captured
 
@@ -95,6 +109,7 @@ class _Scan(torch.autograd.Function):
         )
         count = len(loop.needs_grad)
         results, saved = results[:count], results[count:]
+        loop.saved_examples = [stack[0] for stack in saved]
         ctx.loop, ctx.length, ctx.reverse, ctx.keys = loop, length, reverse, keys
         ctx.save_for_backward(*saved, *tensors[loop.num_carried :])
         ctx.mark_non_differentiable(
@@ -106,7 +121,7 @@ class _Scan(torch.autograd.Function):
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         loop: _Loop = ctx.loop
         num_carried, num_inputs = loop.num_carried, len(loop.slices)
-        saved = list(ctx.saved_tensors)  # slices of what each turn started from; the sequences
+        saved = list(ctx.saved_tensors)  # slices of what each turn saved; the sequences
         differentiable = [i for i in range(num_carried) if loop.slices[i].is_floating_point()]
         carried = [
             grads[i] if loop.needs_grad[i] else torch.zeros_like(loop.slices[i])
@@ -148,10 +163,17 @@ def run(loop: _Loop, tensors: Tensors, length: int, reverse: bool = False) -> Te
     )[0]
 
 
-def default_partition(*args: Any, **kwargs: Any) -> Any:
-    """Accepted as `partition_fn`. What the backward pass needs of a turn is computed again from
-    what the turn started from, so that there is nothing to divide."""
-    raise NotImplementedError("scan computes the forward pass again; it divides no graphs")
+def default_partition(
+    joint_module: torch.fx.GraphModule, joint_inputs: Any, *, num_fwd_outputs: int, **options: Any
+) -> tuple[torch.fx.GraphModule, torch.fx.GraphModule]:
+    """The forward and the backward half of a turn: what the forward half computes and the backward
+    half needs is kept, and nothing is computed twice."""
+    from torch._functorch.partitioners import default_partition as divide
+
+    forward, backward = divide(
+        joint_module, joint_inputs, num_fwd_outputs=num_fwd_outputs, **options
+    )
+    return forward, backward
 
 
 _pure_loops: dict[Any, _Loop] = {}
@@ -168,15 +190,19 @@ def scan(
 
     As `for x in xs: carry, y = fn(carry, x)`, with the y's stacked. What is compiled does not grow
     with the number of slices. Gradients flow to `init` and `xs`, and to nothing that `fn` takes
-    from elsewhere; the backward pass keeps what each turn started from, and computes the turn
-    again.
+    from elsewhere.
 
     Args:
         fn: takes what is carried and a slice; returns what is carried on, of the same types, and a
             result (tensors in any nesting, or None).
         init: what the first turn is given.
         xs: tensors with equal first sizes, in any nesting.
-        partition_fn: accepted for compatibility.
+        partition_fn: divides a turn into what the forward and what the backward pass computes, as
+            AOTAutograd's partitioners do: from the graph of both, the inputs and
+            `num_fwd_outputs`. What the first computes and the second needs is kept for every
+            turn. By default that is what autograd keeps; with
+            `torch._functorch.partitioners.min_cut_rematerialization_partition` it is less, and the
+            rest is computed again.
         is_fn_pure: `fn` does the same whenever it is called on tensors of the same types, so that
             it need not be called again.
 
@@ -184,7 +210,6 @@ def scan(
         RuntimeError: what `fn` carries on is not of the types of what it was given, or it writes to
             its arguments.
     """
-    del partition_fn
     carried, carried_rest = _regions.flat(init)
     sequences, rest = _regions.flat(xs)
     if not sequences:
@@ -202,7 +227,7 @@ def scan(
     num_carried = len(carried)
     key = None
     if is_fn_pure:
-        key = (fn, torch.is_autocast_enabled("xla"), *map(_regions.type_of, tensors))
+        key = (fn, partition_fn, torch.is_autocast_enabled("xla"), *map(_regions.type_of, tensors))
     found = _pure_loops.get(key) if key is not None else None
     if found is None:
 
@@ -218,7 +243,8 @@ def scan(
             loop.result_rest = result_rest
             return [*carried_on, *results]
 
-        found = loop = _Loop(function, num_carried, tensors)
+        partition = None if partition_fn is default_partition else partition_fn
+        found = loop = _Loop(function, num_carried, tensors, partition)
         if key is not None:
             _pure_loops[key] = found
     results = run(found, tensors, length)

@@ -36,7 +36,7 @@ def scan_layers(
     Args:
         layers: modules of one class that differ in the values of their parameters alone.
         input_data: what the first is given; each layer must return the like.
-        partition_fn: accepted for compatibility.
+        partition_fn: what is kept for the backward pass, as for `scan`.
         is_layer_pure: the layer does the same whenever it is called, so that it need not be again.
 
     Raises:
