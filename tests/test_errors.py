@@ -204,11 +204,49 @@ def test_cpu_generator_on_xla_raises():
         torch.rand(2, device="xla", generator=torch.Generator())
 
 
-def test_unsupported_tensors_say_so():
-    with pytest.raises((NotImplementedError, RuntimeError), match=r"(?i)sparse|not supported"):
-        torch.eye(2).to_sparse().to("xla")
-    with pytest.raises(NotImplementedError, match="Quantized"):
-        torch.empty(2, dtype=torch.quint8, device="xla")
+_KINDS = {
+    "sparse to xla": (lambda: torch.eye(2).to_sparse().to("xla"), "to_dense"),
+    "to_sparse": (lambda: torch.eye(2, device="xla").to_sparse(), "to_dense"),
+    "to_sparse_csr": (lambda: torch.eye(2, device="xla").to_sparse_csr(), "to_dense"),
+    "sparse_coo_tensor": (
+        lambda: torch.sparse_coo_tensor([[0], [1]], [2.0], (2, 2), device="xla"),
+        "to_dense",
+    ),
+    "sparse layout": (
+        lambda: torch.zeros(2, layout=torch.sparse_coo, device="xla"),
+        "to_dense",
+    ),
+    "sparse times dense": (
+        lambda: torch.eye(2).to_sparse() @ torch.ones(2, 2, device="xla"),
+        "to_dense",
+    ),
+    "quantized dtype": (
+        lambda: torch.empty(2, dtype=torch.quint8, device="xla"),
+        "Quantized|dequantize",
+    ),
+    "quantize": (
+        lambda: torch.quantize_per_tensor(torch.ones(2, device="xla"), 0.1, 0, torch.quint8),
+        "dequantize",
+    ),
+    "nested to xla": (
+        lambda: torch.nested.nested_tensor([torch.ones(1), torch.ones(2)]).to("xla"),
+        "torch.jagged",
+    ),
+    "nested tensors": (
+        lambda: torch.nested.nested_tensor([torch.ones(1, device="xla")]),
+        "torch.jagged",
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.filterwarnings("ignore:.*quantized tensor creation functions")
+@pytest.mark.parametrize("name", _KINDS)
+def test_kinds_of_tensors_that_are_not_here_say_the_way_round(name):
+    call, way_round = _KINDS[name]
+    with pytest.raises(NotImplementedError, match=way_round):
+        call()
+    assert torch.ones(2, device="xla").tolist() == [1, 1]
 
 
 def test_failed_call_records_nothing():

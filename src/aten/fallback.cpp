@@ -7,27 +7,12 @@
 #include <mutex>
 #include <set>
 
+#include "aten/unsupported.h"
 #include "base/metrics.h"
 #include "base/user_code.h"
 #include "runtime/observe.h"
 
 namespace torch_xla::aten {
-namespace {
-
-// The schemas of sparse, quantized and nested tensors, which no CPU round trip makes right.
-void check_supported(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
-  for (const c10::IValue& value : torch::jit::last(stack, op.schema().arguments().size())) {
-    if (!value.isTensor() || !value.toTensor().defined()) continue;
-    const at::Tensor& tensor = value.toTensor();
-    TORCH_CHECK_NOT_IMPLEMENTED(
-        !tensor.is_sparse() && !tensor.is_quantized() && !tensor.is_nested(), op.schema().name(),
-        ": sparse, quantized and nested tensors are not supported on the xla "
-        "device; use .to_dense(), or the CPU");
-  }
-}
-
-}  // namespace
-
 bool is_first_use(const std::string& name) {
   static auto* const mutex = new std::mutex();
   static auto* const seen = new std::set<std::string>();
@@ -37,7 +22,7 @@ bool is_first_use(const std::string& name) {
 
 void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const std::string name = c10::toString(op.operator_name());
-  check_supported(op, *stack);
+  check_kinds(op, *stack);
   base::counter(name).add();
   const bool is_first = is_first_use(name);
   if (is_first && runtime::debug_level() > 0) {

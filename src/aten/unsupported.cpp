@@ -1,0 +1,80 @@
+// The refusals, and the dispatch keys of the kinds that they serve.
+#include "aten/unsupported.h"
+
+#include <torch/library.h>
+
+#include <array>
+#include <string_view>
+
+namespace torch_xla::aten {
+namespace {
+
+constexpr const char* kSparse =
+    "sparse tensors are not on the xla device; make them dense with "
+    ".to_dense(), or compute with them on the CPU";
+constexpr const char* kQuantized =
+    "quantized tensors are not on the xla device; take their "
+    "numbers with .dequantize(), or compute with them on the CPU";
+constexpr const char* kNested =
+    "nested tensors of the strided layout are not on the xla device; use layout=torch.jagged, pad "
+    "them with torch.nested.to_padded_tensor, or compute with them on the CPU";
+
+[[noreturn]] void refuse(const c10::OperatorHandle& op, const char* why) {
+  TORCH_CHECK_NOT_IMPLEMENTED(false, op.operator_name(), ": ", why);
+}
+
+// Operators that make such a tensor of one that is not, by how their names begin.
+struct Maker {
+  std::string_view prefix;
+  const char* why;
+};
+constexpr std::array<Maker, 8> kMakers = {{
+    {"aten::_to_sparse", kSparse},
+    {"aten::_sparse_", kSparse},
+    {"aten::sparse_", kSparse},
+    {"aten::quantize_per_", kQuantized},
+    {"aten::_make_per_", kQuantized},
+    {"aten::_empty_affine_quantized", kQuantized},
+    {"aten::_empty_per_channel_affine_quantized", kQuantized},
+    {"aten::_nested_", kNested},
+}};
+
+void refuse_sparse(const c10::OperatorHandle& op, torch::jit::Stack*) { refuse(op, kSparse); }
+void refuse_quantized(const c10::OperatorHandle& op, torch::jit::Stack*) { refuse(op, kQuantized); }
+void refuse_nested(const c10::OperatorHandle& op, torch::jit::Stack*) { refuse(op, kNested); }
+
+}  // namespace
+
+void check_kinds(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+  const std::string& name = op.operator_name().name;
+  for (const Maker& maker : kMakers) {
+    if (name.starts_with(maker.prefix)) refuse(op, maker.why);
+  }
+  for (const c10::IValue& value : torch::jit::last(stack, op.schema().arguments().size())) {
+    if (!value.isTensor() || !value.toTensor().defined()) continue;
+    const at::Tensor& tensor = value.toTensor();
+    if (tensor.layout() != c10::kStrided) refuse(op, kSparse);
+    if (tensor.is_quantized()) refuse(op, kQuantized);
+    if (tensor.is_nested()) refuse(op, kNested);
+  }
+}
+
+TORCH_LIBRARY_IMPL(_, SparseXLA, m) {
+  m.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse_sparse>());
+}
+TORCH_LIBRARY_IMPL(_, SparseCsrXLA, m) {
+  m.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse_sparse>());
+}
+TORCH_LIBRARY_IMPL(_, QuantizedXLA, m) {
+  m.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse_quantized>());
+}
+TORCH_LIBRARY_IMPL(_, NestedTensorXLA, m) {
+  m.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse_nested>());
+}
+// PyTorch's kernel asserts a device that it knows.
+TORCH_LIBRARY_IMPL(aten, XLA, m) {
+  m.impl("_nested_tensor_from_tensor_list",
+         torch::CppFunction::makeFromBoxedFunction<&refuse_nested>());
+}
+
+}  // namespace torch_xla::aten
