@@ -67,8 +67,11 @@ def leave_a_core_to_the_host() -> None:
     """Start the device with threads on all cores but the last, and keep the last for this thread.
 
     Where a program's threads fill every core, recording takes its time from them however well the
-    two overlap. Call this before the first use of the device and of PyTorch's own threads.
+    two overlap. Call this before the first use of the device and of PyTorch's own threads: eager
+    PyTorch has the one core then.
     """
+    import torch
+
     import torch_xla
 
     *cores, last = sorted(os.sched_getaffinity(0))
@@ -77,6 +80,7 @@ def leave_a_core_to_the_host() -> None:
     os.sched_setaffinity(0, cores)
     torch_xla.device_count()  # the plugin's threads and ours inherit where they may run
     os.sched_setaffinity(0, [last])
+    torch.set_num_threads(1)
 
 
 def print_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

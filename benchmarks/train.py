@@ -3,7 +3,8 @@
 Of the first step: recording, lowering to text, and XLA's compilation. Of a later one: recording,
 the barrier (walking the graph and finding its program), execution, the whole step when it is waited
 for, and a step in a row that is waited for once. `bare` is the step's own executable run in a loop,
-by turns with such rows. Each model runs in a process of its own, and once more on each side for its peak memory.
+by turns with such rows. Each model runs in a process of its own, and once more on each side for its
+peak memory.
 """
 
 from __future__ import annotations

@@ -242,3 +242,11 @@ def test_unsupported_dtypes_say_so():
         (RuntimeError, NotImplementedError), match="not supported on the xla device"
     ):
         torch.zeros(2, dtype=torch.complex32, device="xla")
+
+
+def test_sum_of_constant_booleans_is_their_or():
+    """XLA folds it modulo 2 where it is written as a sum."""
+    ones = torch.ones(2, dtype=torch.bool, device="xla")
+    assert (ones + ones).tolist() == [True, True]
+    assert ones.add_(True).tolist() == [True, True]
+    assert ones.logical_not().add(False).tolist() == [False, False]

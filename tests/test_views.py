@@ -7,6 +7,7 @@ the cases that have gone wrong, or that the device answers in its own way.
 from __future__ import annotations
 
 import os
+import warnings
 
 import pytest
 import torch
@@ -250,3 +251,40 @@ def test_chain_of_views_is_read_once_per_write():
         assert v.sum().item() == 36
         assert v.sum().item() == 36
     assert counts.executed <= 3
+
+
+def test_as_strided_of_conjugates_and_negatives():
+    def program(device):
+        z = torch.complex(torch.arange(12.0), torch.arange(12.0) + 1).reshape(3, 4).to(device)
+        whole = z.conj().as_strided((2, 3), (4, 1), 1)
+        imag = z.conj().imag.as_strided((2, 2), (8, 2), 1)
+        whole.mul_(2)
+        return whole.clone(), imag.clone(), z
+
+    check(program)
+
+
+def test_masked_fill_of_elements_that_repeat():
+    def program(device):
+        x = torch.arange(10.0, device=device)
+        mask = torch.tensor([[True, False, False], [False] * 3, [False, True, False]])
+        x.as_strided((3, 3), (4, 0), 0).masked_fill_(mask.to(device), -1)
+        return [x]
+
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Use of masked_fill_ on expanded")
+        check(program)
+
+
+def test_copies_onto_the_same_elements():
+    def program(device):
+        x = torch.arange(4.0, device=device)
+        repeated = x.as_strided((2, 3), (1, 0), 0)
+        repeated.copy_(x.as_strided((2, 3), (1, 0), 0))
+        number = torch.tensor(3.0, device=device)
+        number.view(1, 1)[0, :] = number
+        z = torch.tensor([1 + 2j], device=device)
+        z.copy_(z.conj())
+        return x, number, z.clone()
+
+    check(program)

@@ -13,6 +13,7 @@
 #include "aten/errors.h"
 #include "aten/record.h"
 #include "aten/tensor.h"
+#include "aten/view_maker.h"
 #include "base/log.h"
 #include "base/metrics.h"
 #include "base/settings.h"
@@ -94,10 +95,17 @@ at::Tensor& record_copy(at::Tensor& self, const at::Tensor& src, bool non_blocki
   return self;
 }
 
+// Two views of the same elements, read alike: nothing to copy, even where they overlap.
+bool shows_the_same(const TensorImpl& a, const TensorImpl& b) {
+  return a.alias() == b.alias() && a.storage_offset() == b.storage_offset() &&
+         a.xla_type() == b.xla_type() && sign_bits_of(a) == sign_bits_of(b);
+}
+
 at::Tensor& copy_(at::Tensor& self, const at::Tensor& src, bool non_blocking) {
   if (self.is_same(src)) return self;
   TensorImpl* to = as_xla(self);
   TensorImpl* from = as_xla(src);
+  if (to != nullptr && from != nullptr && shows_the_same(*to, *from)) return self;
   if (to != nullptr && from != nullptr && &to->xla_device() == &from->xla_device()) {
     return record_copy(self, src, non_blocking);
   }

@@ -10,8 +10,8 @@ namespace torch_xla::aten {
 // The device of `xla` (the current one) or `xla:N`. Creates the client on first use.
 runtime::Device& device_of(c10::Device device);
 runtime::Device& current_device();
-// Backward passes of the calling thread run in it, as they do on the CPU, and not in a thread of the
-// device: recording waits for no device, and handing over costs two wake-ups per pass. Only the
+// Backward passes of the calling thread run in it, as they do on the CPU, and not in a thread of
+// the device: recording waits for no device, and handing over costs two wake-ups per pass. Only the
 // first call in a thread does this, so that a program may choose otherwise.
 void keep_backward_in_this_thread();
 // Thread-local, as for CUDA; 0 at first.

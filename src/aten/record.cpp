@@ -4,6 +4,7 @@
 #include <ATen/ops/empty.h>
 #include <c10/util/SmallVector.h>
 
+#include <algorithm>
 #include <atomic>
 #include <mutex>
 #include <set>
@@ -77,8 +78,12 @@ void check_no_partial_overlap(const TensorImpl& written, const TensorImpl& read)
   };
   const auto [begin, end] = range(written);
   const auto [read_begin, read_end] = range(read);
-  const bool is_full =
-      begin == read_begin && end == read_end && written.strides() == read.strides();
+  // PyTorch fills where the CPU assigns a 0-dim tensor (`x[i] = y`) but copies it, expanded, here.
+  const auto is_zero = [](std::int64_t stride) { return stride == 0; };
+  const bool is_expanded_number =
+      read.numel() == 1 && std::all_of(read.strides().begin(), read.strides().end(), is_zero);
+  const bool is_full = begin == read_begin && end == read_end &&
+                       (written.strides() == read.strides() || is_expanded_number);
   TORCH_CHECK(is_full || end <= read_begin || read_end <= begin,
               "unsupported operation: some elements of the input tensor and the written-to tensor "
               "refer to a single memory location. Please clone() the tensor before performing the "

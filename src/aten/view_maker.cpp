@@ -90,4 +90,14 @@ void apply_view_in_place(TensorImpl& self, const at::Tensor& view) {
   self.set_offset(offset);
 }
 
+SignBits sign_bits_of(const TensorImpl& tensor) {
+  SignBits bits;
+  for (const graph::View* view = tensor.view().get(); view != nullptr;
+       view = view->parent().get()) {
+    bits.is_conj ^= view->op().name == "view:conj";
+    bits.is_neg ^= view->op().name == "view:neg";
+  }
+  return bits;
+}
+
 }  // namespace torch_xla::aten

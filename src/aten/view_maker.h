@@ -63,4 +63,12 @@ at::Tensor make_view(const TensorImpl& self, const ViewStep& step, const ViewTyp
 // The same, given to `self` itself, as `transpose_` and `unsqueeze_` do.
 void apply_view_in_place(TensorImpl& self, const at::Tensor& view);
 
+// Whether a view shows its memory conjugated, or negated: what PyTorch keeps in bits of a tensor.
+struct SignBits {
+  bool is_conj = false;
+  bool is_neg = false;
+  friend bool operator==(const SignBits&, const SignBits&) = default;
+};
+SignBits sign_bits_of(const TensorImpl& tensor);
+
 }  // namespace torch_xla::aten

@@ -62,6 +62,8 @@ at::Tensor reshape_alias(const at::Tensor& self, at::IntArrayRef size, at::IntAr
 }
 
 at::Tensor view_dtype(const at::Tensor& self, at::ScalarType dtype);
+at::Tensor conj(const at::Tensor& self);
+at::Tensor neg_view(const at::Tensor& self);
 
 // Starts from the memory that the view has a part of, read as elements of the view's dtype.
 at::Tensor as_strided(const at::Tensor& self, at::IntArrayRef size, at::IntArrayRef stride,
@@ -79,9 +81,15 @@ at::Tensor as_strided(const at::Tensor& self, at::IntArrayRef size, at::IntArray
     last += size[i] > 0 ? (size[i] - 1) * stride[i] : 0;
   }
   at::Tensor memory = make_tensor(impl.xla_device(), impl.alias());
+  if (memory.scalar_type() != self.scalar_type() && !memory.is_complex()) {
+    memory = aten::view_dtype(memory, self.scalar_type());
+  }
+  const SignBits signs = sign_bits_of(impl);
+  if (signs.is_conj && memory.is_complex()) memory = aten::conj(memory);
   if (memory.scalar_type() != self.scalar_type()) {
     memory = aten::view_dtype(memory, self.scalar_type());
   }
+  if (signs.is_neg) memory = aten::neg_view(memory);
   const graph::TensorType& root_type = *as_xla(memory)->xla_type();
   const base::Shape& root = root_type.shape;
   const bool is_empty = std::find(size.begin(), size.end(), 0) != size.end();

@@ -28,6 +28,7 @@ class View : public base::Pooled {
         slots_(std::move(slots)) {}
 
   const Ref<View>& parent() const { return parent_; }
+  const Op& op() const { return *forward_->op; }
   const TensorType* type() const { return forward_->outputs[0]; }
   Value read(const Value& parent) const;
   Value write(const Value& parent, const Value& update) const;

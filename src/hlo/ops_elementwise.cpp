@@ -94,7 +94,11 @@ Value sqrt(Value operand) { return unary("stablehlo.sqrt", operand, kFloatsOrCom
 Value tan(Value operand) { return unary("stablehlo.tan", operand, kFloatsOrComplexes); }
 Value tanh(Value operand) { return unary("stablehlo.tanh", operand, kFloatsOrComplexes); }
 
-Value add(Value lhs, Value rhs) { return binary("stablehlo.add", lhs, rhs, kAnything); }
+// XLA folds the sum of two constant booleans modulo 2; the specification's sum is their or.
+Value add(Value lhs, Value rhs) {
+  const bool is_bool = lhs.dtype() == DType::kBool && rhs.dtype() == DType::kBool;
+  return binary(is_bool ? "stablehlo.or" : "stablehlo.add", lhs, rhs, kAnything);
+}
 Value and_(Value lhs, Value rhs) {
   return binary("stablehlo.and", lhs, rhs, kBooleans | kIntegers);
 }

@@ -44,6 +44,7 @@ Value everywhere(Value like, bool value) {
 // ---- Signs and predicates -----------------------------------------------------------------------
 
 Value abs_of(Value self) {
+  check_implemented(self.dtype() != DType::kBool, "abs_cpu", self.dtype());
   if (base::is_complex(self.dtype())) return hypotenuse(real(self), imag(self));
   const bool is_unsigned =
       base::is_integral(self.dtype()) && !base::is_signed_integral(self.dtype());

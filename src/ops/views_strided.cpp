@@ -177,7 +177,11 @@ Value as_strided_write(Value parent, Value update, const Dims& root_strides, con
   hlo::Builder& builder = parent.builder();
   if (update.num_elements() == 0) return parent;
   const NestedView view(sizes, strides);
-  const bool has_repeats = extent(sizes, strides) < update.num_elements();
+  // Strides that are not nested may repeat an element.
+  bool has_repeats = !view.is_nested;
+  for (std::size_t d = 0; d < sizes.size(); ++d) {
+    has_repeats = has_repeats || (strides[d] == 0 && sizes[d] > 1);
+  }
   if (view.merged.size() <= 1 && !has_repeats && update.num_elements() == parent.num_elements()) {
     // Every element is written, so only their order matters.
     return from_storage(
