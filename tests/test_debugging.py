@@ -440,7 +440,7 @@ def test_program_that_cannot_be_compiled_is_shown(tmp_path):
     where = tmp_path / "failed.mlir"
     with (
         setting(save_hlo_file=str(where), dump_hlo_graph=True, dump_fatal_stack=True),
-        pytest.raises(RuntimeError, match="nobody.knows_this") as caught,
+        pytest.raises(RuntimeError, match=r"nobody\.knows_this") as caught,
     ):
         unknown_call().tolist()
     text = str(caught.value)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
 import pathlib
 import re
 import socket
+import threading
+import time
 import urllib.error
 import urllib.request
 
@@ -18,7 +21,7 @@ from processes import run_in_process
 import torch_xla
 import torch_xla.debug.profiler as xp
 from torch_xla import _XLAC
-from torch_xla.debug import _xplane
+from torch_xla.debug import _profiler_service, _xplane
 
 
 def run_something(device):
@@ -231,7 +234,76 @@ def test_profile_of_another_process(tmp_path):
     assert "served step" in names
 
 
-def test_server_refuses_what_it_does_not_know():
+def test_server_without_grpc_serves_all_the_same(tmp_path, monkeypatch):
+    monkeypatch.setattr(_profiler_service, "is_available", lambda: False)
+    with capturing(xp.start_server(0)) as address:
+        folder = pathlib.Path(xp.trace(address, str(tmp_path), 200))
+        # One with gRPC asks in both ways.
+        monkeypatch.undo()
+        xp.trace(address, str(tmp_path), 200)
+    [path] = folder.glob("*.xplane.pb")
+    assert path.name == f"{socket.gethostname()}.xplane.pb"
+
+
+@contextlib.contextmanager
+def capturing(server):
+    """A process that is busy while others take its profile."""
+    is_done = threading.Event()
+
+    def work():
+        while not is_done.is_set():
+            with xp.Trace("busy"):
+                time.sleep(0.001)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield f"localhost:{server.port}"
+    finally:
+        is_done.set()
+        thread.join()
+        server.stop()
+
+
+def test_xprof_takes_a_profile(tmp_path):
+    pytest.importorskip("grpc")
+    xprof = pytest.importorskip("xprof.convert._pywrap_profiler_plugin")
+    with capturing(xp.start_server(0)) as address:
+        xprof.trace(address, str(tmp_path), "", False, 300, 1, {})
+    [path] = tmp_path.glob("plugins/profile/*/*.xplane.pb")
+    names = {e[0] for line in planes(path.read_bytes())["/host:CPU"].values() for e in line}
+    assert "busy" in names
+
+
+def test_service_refuses_what_it_does_not_know(tmp_path):
+    grpc = pytest.importorskip("grpc")
+    server = xp.start_server(0)
+    root = _xplane.number_field(1, 50) + _xplane.text_field(5, str(tmp_path))
+    requests = {
+        b"": "duration_ms must be from 1",
+        b"\xff": "ends too early",
+        _xplane.number_field(1, 10**12): "duration_ms must be from 1",
+        root: "needs a session_id and a host_name",
+        root + _xplane.text_field(6, ".."): "needs a session_id and a host_name",
+    }
+    try:
+        with grpc.insecure_channel(f"localhost:{server.port}") as channel:
+            profile = channel.unary_unary("/tensorflow.ProfilerService/Profile")
+            for request, message in requests.items():
+                with pytest.raises(grpc.RpcError, match=message):
+                    profile(request)
+            # A name is no path.
+            profile(root + _xplane.text_field(6, "../../a") + _xplane.text_field(7, "/b"))
+        with pytest.raises(OSError, match="can't listen at localhost"):
+            xp.start_server(server.port)
+    finally:
+        server.stop()
+    [path] = tmp_path.rglob("*.pb")
+    assert path == tmp_path / ".._.._a" / "_b.xplane.pb"
+
+
+def test_server_refuses_what_it_does_not_know(monkeypatch):
+    monkeypatch.setattr(_profiler_service, "is_available", lambda: False)
     server = xp.start_server(0)
     try:
         for path in ("/", "/profile", "/profile?duration_ms=x", "/profile?duration_ms=-1"):

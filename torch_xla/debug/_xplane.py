@@ -56,16 +56,16 @@ def _varint(value: int) -> bytes:
     return bytes(out)
 
 
-def _number(number: int, value: int) -> bytes:
+def number_field(number: int, value: int) -> bytes:
     return _varint(number << 3) + _varint(value)
 
 
-def _bytes(number: int, value: bytes) -> bytes:
+def bytes_field(number: int, value: bytes) -> bytes:
     return _varint(number << 3 | 2) + _varint(len(value)) + value
 
 
-def _text(number: int, value: str) -> bytes:
-    return _bytes(number, value.encode())
+def text_field(number: int, value: str) -> bytes:
+    return bytes_field(number, value.encode())
 
 
 class _Names:
@@ -80,15 +80,15 @@ class _Names:
     def encoded(self, field_number: int) -> bytes:
         # A map is a repeated message of key and value.
         entries = (
-            _number(1, number) + _bytes(2, _number(1, number) + _text(2, name))
+            number_field(1, number) + bytes_field(2, number_field(1, number) + text_field(2, name))
             for name, number in self._numbers.items()
         )
-        return b"".join(_bytes(field_number, entry) for entry in entries)
+        return b"".join(bytes_field(field_number, entry) for entry in entries)
 
 
 class _Plane:
     def __init__(self, number: int, name: str) -> None:
-        self._head = _number(1, number) + _text(2, name)
+        self._head = number_field(1, number) + text_field(2, name)
         self._events = _Names()
         self._stats = _Names()
         self._lines: list[bytes] = []
@@ -96,36 +96,42 @@ class _Plane:
     def add_line(self, name: str, events: list[Event]) -> None:
         start = min(event.start_ns for event in events)
         number = len(self._lines) + 1
-        line = _number(1, number) + _text(2, name) + _number(3, start)
-        body = b"".join(_bytes(4, self._event(event, start)) for event in events)
+        line = number_field(1, number) + text_field(2, name) + number_field(3, start)
+        body = b"".join(bytes_field(4, self._event(event, start)) for event in events)
         self._lines.append(line + body)
 
     def _event(self, event: Event, line_start: int) -> bytes:
         picoseconds = 1000
-        encoded = _number(1, self._events[event.name])
-        encoded += _number(2, (event.start_ns - line_start) * picoseconds)
-        encoded += _number(3, event.duration_ns * picoseconds)
-        return encoded + b"".join(_bytes(4, self._stat(*stat)) for stat in event.stats.items())
+        encoded = number_field(1, self._events[event.name])
+        encoded += number_field(2, (event.start_ns - line_start) * picoseconds)
+        encoded += number_field(3, event.duration_ns * picoseconds)
+        return encoded + b"".join(bytes_field(4, self._stat(*stat)) for stat in event.stats.items())
 
     def _stat(self, name: str, value: Any) -> bytes:
-        head = _number(1, self._stats[name])
+        head = number_field(1, self._stats[name])
         if isinstance(value, int):
-            return head + _number(4, value)
-        return head + _text(5, str(value))
+            return head + number_field(4, value)
+        return head + text_field(5, str(value))
 
     def encoded(self) -> bytes:
-        lines = b"".join(_bytes(3, line) for line in self._lines)
+        lines = b"".join(bytes_field(3, line) for line in self._lines)
         return self._head + lines + self._events.encoded(4) + self._stats.encoded(5)
 
 
-def _fields(message: bytes) -> Iterator[tuple[int, int | bytes, bytes]]:
-    """The number, the value and the bytes of each field of a message."""
+def fields(message: bytes) -> Iterator[tuple[int, int | bytes, bytes]]:
+    """The number, the value and the bytes of each field of a message.
+
+    Raises:
+        ValueError: it is no protocol buffer.
+    """
     at = 0
 
     def varint() -> int:
         nonlocal at
         value = shift = 0
         while True:
+            if at >= len(message) or shift > 63:
+                raise ValueError("a protocol buffer ends too early")
             byte = message[at]
             at += 1
             value |= (byte & 0x7F) << shift
@@ -141,7 +147,11 @@ def _fields(message: bytes) -> Iterator[tuple[int, int | bytes, bytes]]:
         if kind == 0:
             value: int | bytes = varint()
         else:
+            if kind not in (2, *sizes):
+                raise ValueError(f"a protocol buffer has a field of the unknown kind {kind}")
             size = sizes[kind] if kind in sizes else varint()
+            if at + size > len(message):
+                raise ValueError("a protocol buffer ends too early")
             value, at = message[at : at + size], at + size
         yield key >> 3, value, message[start:at]
 
@@ -152,19 +162,19 @@ def shifted(space: bytes, start_ns: int) -> bytes:
 
     def line(message: bytes) -> bytes:
         return b"".join(
-            _number(3, value - start_ns) if number == 3 and isinstance(value, int) else raw
-            for number, value, raw in _fields(message)
+            number_field(3, value - start_ns) if number == 3 and isinstance(value, int) else raw
+            for number, value, raw in fields(message)
         )
 
     def plane(message: bytes) -> bytes:
         return b"".join(
-            _bytes(3, line(value)) if number == 3 and isinstance(value, bytes) else raw
-            for number, value, raw in _fields(message)
+            bytes_field(3, line(value)) if number == 3 and isinstance(value, bytes) else raw
+            for number, value, raw in fields(message)
         )
 
     return b"".join(
-        _bytes(1, plane(value)) if number == 1 and isinstance(value, bytes) else raw
-        for number, value, raw in _fields(space)
+        bytes_field(1, plane(value)) if number == 1 and isinstance(value, bytes) else raw
+        for number, value, raw in fields(space)
     )
 
 
@@ -176,7 +186,9 @@ def xspace(events: list[Event], hostname: str) -> bytes:
         name = _DEVICE_PLANE + line if on_line[0].is_on_device else _HOST_PLANE
         plane = planes.setdefault(name, _Plane(len(planes) + 1, name))
         plane.add_line("programs" if on_line[0].is_on_device else line, on_line)
-    return b"".join(_bytes(1, plane.encoded()) for plane in planes.values()) + _text(4, hostname)
+    return b"".join(bytes_field(1, plane.encoded()) for plane in planes.values()) + text_field(
+        4, hostname
+    )
 
 
 def perfetto(events: list[Event]) -> bytes:
@@ -209,3 +221,14 @@ def _by_line(events: list[Event]) -> Iterator[tuple[str, list[Event]]]:
     for event in events:
         lines.setdefault(event.line, []).append(event)
     yield from lines.items()
+
+
+def is_empty(space: bytes) -> bool:
+    """Whether a serialized XSpace has no planes."""
+    return not any(number == 1 for number, _, _ in fields(space))
+
+
+def hostname_of(space: bytes) -> str:
+    """The host that a serialized XSpace names."""
+    names = [value for number, value, _ in fields(space) if number == 4]
+    return names[0].decode(errors="replace") if names and isinstance(names[0], bytes) else "host"

@@ -9,7 +9,9 @@ itself records. While none is taken, an annotation costs about a microsecond.
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import http.client
 import http.server
 import json
 import os
@@ -17,7 +19,6 @@ import pathlib
 import socket
 import threading
 import time
-import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Callable
@@ -27,7 +28,7 @@ from typing import Any, TypeVar
 import torch_xla
 from torch_xla import _XLAC, _causes, _files
 from torch_xla.core import xla_model as xm
-from torch_xla.debug import _xplane
+from torch_xla.debug import _profiler_service, _xplane
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _lock = threading.Lock()
@@ -193,7 +194,6 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.send_response(200)
         self.send_header("Content-Type", "application/octet-stream")
         self.send_header("Content-Length", str(len(space)))
-        self.send_header("X-Host", socket.gethostname())
         self.end_headers()
         self.wfile.write(space)
 
@@ -210,7 +210,9 @@ def _capture(duration_ms: int) -> bytes:
     return space
 
 
-class _Server:
+class _HttpServer:
+    """What serves where gRPC is not installed."""
+
     def __init__(self, port: int, host: str) -> None:
         self._server = http.server.ThreadingHTTPServer((host, port), _Handler)
         self._server.daemon_threads = True
@@ -228,21 +230,39 @@ class _Server:
         self._server.server_close()
 
 
-def start_server(port: int, only_on_master: bool = True, host: str = "localhost") -> _Server | None:
+def start_server(port: int, only_on_master: bool = True, host: str = "localhost") -> Any:
     """Let other processes take profiles of this one, with `trace`. Keep what is returned.
+
+    With the package `grpcio`, XProf's and TensorBoard's capture buttons can do so too.
 
     Args:
         port: where it listens; 0 chooses one, see `port` of what is returned.
         only_on_master: start it on the first replica of the host only; None elsewhere.
         host: the address to listen at. Whoever reaches it may take profiles: the default serves
-            this host alone, "0.0.0.0" all networks.
+            this host alone, "0.0.0.0" all networks. XProf says into which folder a profile is
+            written.
 
     Raises:
         OSError: the port is taken.
     """
     if only_on_master and not xm.is_master_ordinal():
         return None
-    return _Server(port, host)
+    if _profiler_service.is_available():
+        return _profiler_service.Server(host, port, _capture)
+    return _HttpServer(port, host)
+
+
+def _ask(service_addr: str, duration_ms: int, timeout_s: float) -> bytes:
+    """The XSpace of the next milliseconds of the process that serves there."""
+    address = service_addr.removeprefix("http://").removeprefix("grpc://")
+    if _profiler_service.is_available():
+        # One without gRPC does not answer this.
+        with contextlib.suppress(ConnectionError):
+            return _profiler_service.ask(address, duration_ms, timeout_s)
+    url = f"http://{address}/profile?duration_ms={duration_ms}"
+    request = urllib.request.Request(url, method="POST")
+    with urllib.request.urlopen(request, timeout=timeout_s) as answer:
+        return bytes(answer.read())
 
 
 def trace(
@@ -278,22 +298,17 @@ def trace(
     """
     del host_tracer_level, device_tracer_level
     time.sleep(delay_ms / 1000)
-    url = f"http://{service_addr.removeprefix('http://')}/profile?duration_ms={duration_ms}"
     problem: Exception | str = "nothing happened there"
     for attempt in range(num_tracing_attempts):
         if attempt > 0:
             time.sleep(interval_s)
         try:
-            request = urllib.request.Request(url, method="POST")
-            with urllib.request.urlopen(request, timeout=timeout_s + duration_ms / 1000) as answer:
-                host = answer.headers["X-Host"]
-                space = answer.read()
-        except (urllib.error.URLError, OSError) as error:
+            space = _ask(service_addr, duration_ms, timeout_s + duration_ms / 1000)
+        except (RuntimeError, http.client.HTTPException, OSError) as error:
             problem = error
             continue
-        # A space without a plane has the host's name alone.
-        if len(space) > len(host) + 2:
-            return _write(logdir, host, space, None)
+        if not _xplane.is_empty(space):
+            return _write(logdir, _xplane.hostname_of(space), space, None)
     raise RuntimeError(f"trace: no profile of {service_addr}: {problem}")
 
 
