@@ -13,6 +13,7 @@ from counts import counted
 from processes import run_in_process
 
 import torch_xla
+import torch_xla.core.xla_model as xm
 from torch_xla import _XLAC
 from torch_xla._causes import because
 from torch_xla.debug import graph_saver, metrics
@@ -481,3 +482,40 @@ for size in range(1, 40):
     told = "for more than 30 different calls (XLA_IR_SHAPE_CACHE_SIZE)"
     assert run_in_process(code, XLA_IR_SHAPE_CACHE_SIZE="30").count(told) == 1
     assert told not in run_in_process(code)
+
+
+def test_barriers_of_the_package_say_what_they_are(device, explained):
+    def cause_of(run):
+        kept = torch.rand(2).to(device) * 3
+        result = run()
+        text = explained()
+        assert kept.shape == (2,)
+        del kept, result
+        return text
+
+    def step():
+        with torch_xla.step():
+            pass
+
+    def optimize():
+        weight = torch.nn.Parameter(torch.ones(2, device=device))
+        weight.grad = torch.ones(2, device=device)
+        xm.optimizer_step(torch.optim.SGD([weight], lr=1.0), barrier=True)
+
+    compiled = torch_xla.compile(lambda: torch.ones(2, device=device) * 7, name="seven")
+    assert "Cause\n  beginning of a torch_xla.step\n" in cause_of(step)
+    assert "Cause\n  xm.optimizer_step with barrier=True\n" in cause_of(optimize)
+    text = cause_of(compiled)
+    assert "Cause\n  before torch_xla.compile of seven\n" in text
+    assert "Cause\n  torch_xla.compile of seven\n" in text
+
+
+def test_graphs_of_torch_compile_are_no_surprise(device, explained):
+    x = torch.ones(3, device=device)
+    torch_xla.sync()
+    torch.compiler.reset()
+    torch.compile(lambda t: t * 2 + 1, backend="openxla")(x)
+    text = explained()
+    assert "Cause\n  a graph of torch.compile was called\n" in text
+    assert "Unexpected" not in text
+    torch.compiler.reset()

@@ -119,3 +119,29 @@ def test_cond_inside_of_a_compiled_function():
     x = torch.zeros(2, device="xla")
     assert f(torch.tensor(True, device="xla"), x).tolist() == [1, 1]
     assert f(torch.tensor(False, device="xla"), x).tolist() == [-1, -1]
+
+
+def test_extracted_graph_writes_moves_and_nests():
+    class Writes(torch.nn.Module):
+        def forward(self, a, n, b):
+            a.add_(b)
+            return [a * n, None, {"sum": a.sum()}]
+
+    class Flat(torch.nn.Module):
+        def forward(self, a, b):
+            b.mul_(2)
+            return [a + b]
+
+    a, b = torch.ones(2, device="xla"), torch.full((2,), 3.0)
+    run = dynamo_bridge.extract_compiled_graph(Writes(), (a, 2, b))
+    for factor, want in ((2, 8), (2, 14), (5, 50)):
+        product, nothing, rest = run(a, factor, b)
+        assert product.tolist() == [want] * 2 and nothing is None
+        assert rest["sum"].item() == 2 * want / factor
+    flat = dynamo_bridge.extract_compiled_graph(Flat(), (a, a.clone()))
+    c = torch.ones(2, device="xla")
+    result = flat(a, c)
+    assert isinstance(result, list) and result[0].tolist() == [12, 12] and c.tolist() == [2, 2]
+    with pytest.raises(RuntimeError, match=r"expected tensor 1 to be f32\[2\], got f32\[3\]"):
+        flat(a, torch.ones(3, device="xla"))
+    assert flat(a, c)[0].tolist() == [14, 14]

@@ -163,7 +163,14 @@ def _record_region(
     keys: Sequence[int] | None = None,
 ) -> tuple[list[torch.Tensor], list[int]]: ...
 def _latest_pending(device: int) -> torch.Tensor | None: ...
-def _run_graph(graph: _CapturedGraph, operands: Sequence[torch.Tensor]) -> list[torch.Tensor]: ...
+def _graph_call(
+    graph: _CapturedGraph,
+    num_results: int,
+    written: Sequence[int],
+    moved: Sequence[int],
+    device: torch.device,
+    returns_list: bool,
+) -> Callable[..., Any]: ...
 
 # How and when what is recorded runs.
 _CompileOptions = dict[str, str | bool | int | float]

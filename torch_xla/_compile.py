@@ -41,7 +41,8 @@ class _Region:
 
     @contextlib.contextmanager
     def run(self) -> Iterator[None]:
-        _top.sync()
+        with _causes.because(f"before torch_xla.compile of {self._name}"):
+            _top.sync()
         was_eager = _XLAC._is_eager_mode()
         _XLAC._set_eager_mode(False)
         try:

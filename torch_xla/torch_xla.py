@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import torch
 
-from torch_xla import _XLAC, _devices, _step_closures
+from torch_xla import _XLAC, _causes, _devices, _step_closures
 from torch_xla._devices import DeviceLike
 
 
@@ -69,11 +69,13 @@ def sync(wait: bool = False, reset_scope: bool = True) -> None:
 @contextlib.contextmanager
 def step() -> Iterator[None]:
     """A context in which one step is recorded: a barrier before and one after it."""
-    sync()
+    with _causes.because("beginning of a torch_xla.step"):
+        sync()
     try:
         yield
     finally:
-        sync()
+        with _causes.because("end of a torch_xla.step"):
+            sync()
 
 
 def manual_seed(seed: int, device: DeviceLike = None) -> None:

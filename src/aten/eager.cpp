@@ -28,7 +28,7 @@ void launch(runtime::Device& device) {
   static base::Metric& execute_time = base::metric("EagerOpExecuteTime");
   const std::int64_t num_compiled = runtime::computation_stats().compiled;
   const auto start = std::chrono::steady_clock::now();
-  runtime::sync(device, /*wait=*/false);
+  runtime::sync(device, /*wait=*/false, {}, runtime::RunKind::kEager);
   const std::chrono::nanoseconds elapsed = std::chrono::steady_clock::now() - start;
   const bool was_compiled = runtime::computation_stats().compiled > num_compiled;
   (was_compiled ? compile_time : execute_time).record(static_cast<double>(elapsed.count()));

@@ -29,6 +29,14 @@ const graph::Entry* call_entry(const CapturedGraph& graph,
                                const std::vector<const graph::TensorType*>& types) {
   CapturedGraph::LastCall& last = *graph.last_call;
   if (last.entry == nullptr || last.types != types) {
+    const std::vector<const graph::TensorType*>& wanted = graph.region->operands;
+    TORCH_CHECK(types.size() == wanted.size(), "captured function: expected ", wanted.size(),
+                " tensors, got ", types.size());
+    for (std::size_t i = 0; i < types.size(); ++i) {
+      TORCH_CHECK(types[i]->shape == wanted[i]->shape, "captured function: expected tensor ", i,
+                  " to be ", base::to_string(wanted[i]->shape), ", got ",
+                  base::to_string(types[i]->shape));
+    }
     last.entry = graph::region_entry(graph::RegionKind::kCall, {graph.region}, {}, types);
     last.types = types;
   }
@@ -202,7 +210,10 @@ std::vector<at::Tensor> run_graph(const CapturedGraph& graph, at::TensorList ope
   };
   // Named here: looking for the user's line would take longer than the rest.
   blocking([&] {
-    translating([&] { runtime::compute(as_xla(results[0])->xla_device(), read, "torch.compile"); });
+    translating([&] {
+      runtime::compute(as_xla(results[0])->xla_device(), read, "torch.compile",
+                       runtime::RunKind::kGraph);
+    });
   });
   return results;
 }

@@ -225,5 +225,6 @@ PYBIND11_MODULE(_XLAC, m) {
   python::bind_inspection(m);
   python::bind_programs(m);
   python::bind_regions(m);
+  python::bind_graph_call(m);
   m.def("_install_frame_source", &python::install_frame_source);
 }

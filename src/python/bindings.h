@@ -16,5 +16,6 @@ void bind_programs(pybind11::module_& m);
 
 // Captured functions.
 void bind_regions(pybind11::module_& m);
+void bind_graph_call(pybind11::module_& m);
 
 }  // namespace torch_xla::python

@@ -68,9 +68,6 @@ void bind_regions(py::module_& m) {
   m.def("_set_custom_compile_options", &runtime::set_custom_compile_options);
   m.def("_custom_compile_options", &runtime::custom_compile_options);
   m.def("_set_thread_compile_options", &runtime::set_thread_compile_options);
-  m.def("_run_graph", [](const aten::CapturedGraph& graph, const Tensors& operands) {
-    return aten::run_graph(graph, operands);
-  });
 }
 
 }  // namespace torch_xla::python

@@ -207,12 +207,12 @@ CompiledProgramPtr find_text(const std::string& text, const base::Hash128& key) 
 
 }  // namespace
 
-void sync(Device& device, bool wait_for_values, std::string_view where) {
+void sync(Device& device, bool wait_for_values, std::string_view where, RunKind kind) {
   Plan plan = plan_sync(device);
   ArrayPtr output;
   if (!plan.is_empty()) {
     output = plan.outputs.front();
-    run(device, std::move(plan), where, RunKind::kBarrier);
+    run(device, std::move(plan), where, kind);
   }
   if (is_observed()) [[unlikely]]
     observe_barrier();
@@ -222,10 +222,11 @@ void sync(Device& device, bool wait_for_values, std::string_view where) {
   if (output != nullptr) output->wait_ready();
 }
 
-std::vector<ArrayPtr> compute(Device& device, const ReadValues& read, std::string_view where) {
+std::vector<ArrayPtr> compute(Device& device, const ReadValues& read, std::string_view where,
+                              RunKind kind) {
   std::vector<ArrayPtr> arrays;
   Plan plan = plan_compute(device, read, arrays);
-  if (!plan.is_empty()) run(device, std::move(plan), where, RunKind::kRead);
+  if (!plan.is_empty()) run(device, std::move(plan), where, kind);
   return arrays;
 }
 

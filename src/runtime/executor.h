@@ -15,6 +15,7 @@
 
 #include "graph/node.h"
 #include "runtime/array.h"
+#include "runtime/cause.h"
 #include "runtime/device.h"
 
 namespace torch_xla::runtime {
@@ -22,7 +23,7 @@ namespace torch_xla::runtime {
 // Computes all live tensors and makes them leaves. With `wait`, returns when every value is there,
 // and throws the error of this barrier's program. `where` is the user's line, for errors. Throws if
 // the program can't be lowered or compiled; what it was to compute is lost then.
-void sync(Device& device, bool wait, std::string_view where = {});
+void sync(Device& device, bool wait, std::string_view where = {}, RunKind kind = RunKind::kBarrier);
 
 // The arrays of `values`, in order, computed if they were not; they may still be pending. Values
 // read outside the lock may have been dropped by a barrier of another thread since: use the other
@@ -32,7 +33,8 @@ std::vector<ArrayPtr> compute(Device& device, std::span<const graph::Value> valu
 // As above for the values that `read` gives; it is called once, under the recording lock. What it
 // adds to `garbage` is freed outside the lock.
 using ReadValues = std::function<std::vector<graph::Value>(std::vector<graph::NodeRef>& garbage)>;
-std::vector<ArrayPtr> compute(Device& device, const ReadValues& read, std::string_view where = {});
+std::vector<ArrayPtr> compute(Device& device, const ReadValues& read, std::string_view where = {},
+                              RunKind kind = RunKind::kRead);
 
 // Blocks until all work that was queued before has ended. Errors stay with the arrays.
 void wait(Device& device);

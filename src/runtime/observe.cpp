@@ -56,7 +56,13 @@ void append_to_file(const std::string& path, const std::string& text) {
 
 std::string cause_of(const Run& run) {
   if (!thread_cause().empty()) return thread_cause();
-  return run.kind == RunKind::kBarrier ? "user sync" : "a value was read";
+  switch (run.kind) {
+    case RunKind::kBarrier: return "user sync";
+    case RunKind::kEager: return "a group of eager operations is complete";
+    case RunKind::kRead: return "a value was read";
+    case RunKind::kGraph: return "a graph of torch.compile was called";
+  }
+  return {};
 }
 
 std::string frames_text(const char* indent) {
@@ -224,7 +230,8 @@ void observe_graph(const Run& run) {
 void observe_program(const Run& run, const CompiledProgram& program, double compile_seconds) {
   const int level = debug_level();
   if (level >= 1 && compile_seconds >= 0) explain_compilation(run, program, compile_seconds);
-  if (level >= 2) explain_execution(run);
+  // In eager mode everything runs at once, which is no news.
+  if (level >= 2 && run.kind != RunKind::kEager) explain_execution(run);
 }
 
 std::string observe_failure(const Run& run) {

@@ -9,12 +9,11 @@
 
 #include "graph/walk.h"
 #include "ops/lower.h"
+#include "runtime/cause.h"
 #include "runtime/compile_cache.h"
 #include "runtime/device.h"
 
 namespace torch_xla::runtime {
-
-enum class RunKind { kBarrier, kRead };
 
 struct Run {
   const Device& device;

@@ -18,55 +18,32 @@ from torch_xla import _XLAC, _regions
 _log = logging.getLogger("torch_xla")
 
 
-class _Program:
-    """A graph for arguments of certain types."""
+def _program(model: Callable[..., Any], args: Sequence[Any]) -> Callable[..., Any]:
+    """A function that runs the graph on arguments of the types of `args`."""
+    tensors, rest = _regions.flat(list(args))
+    moved = [i for i, tensor in enumerate(tensors) if not _XLAC._is_xla_tensor(tensor)]
+    device = torch.device("xla", _regions.device_of(tensors))
+    result_rest: Any = None
 
-    def __init__(self, model: Callable[..., Any], args: Sequence[Any]) -> None:
-        tensors, self._rest = _regions.flat(list(args))
-        self._is_moved = [not _XLAC._is_xla_tensor(tensor) for tensor in tensors]
-        self._device = torch.device("xla", _regions.device_of(tensors))
-        self._result_rest: Any = None
+    def run(*stand_ins: torch.Tensor) -> Sequence[torch.Tensor]:
+        nonlocal result_rest
+        with torch.no_grad():
+            results, result_rest = _regions.flat(model(*_regions.unflat(stand_ins, rest)))
+        return [r if _XLAC._is_xla_tensor(r) else r.to(device) for r in results]
 
-        def run(*stand_ins: torch.Tensor) -> Sequence[torch.Tensor]:
-            with torch.no_grad():
-                results, self._result_rest = _regions.flat(
-                    model(*_regions.unflat(stand_ins, self._rest))
-                )
-            return [r if _XLAC._is_xla_tensor(r) else r.to(self._device) for r in results]
-
-        self._captured = _regions.Captured(run, self._on_device(tensors))
-        self._graph = self._captured.graph
-        self._num_results = self._captured.num_results
-        # Nearly always the results are one flat sequence.
-        result_rest: Any = self._result_rest
-        others, spec = result_rest
-        is_flat = all(child.is_leaf() for child in spec.children())
-        self._result_type: Any = None
-        if is_flat and spec.type in (list, tuple) and others.count(None) == len(others):
-            self._result_type = spec.type
-
-    def _on_device(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        return [
-            tensor.to(self._device) if is_moved else tensor
-            for tensor, is_moved in zip(tensors, self._is_moved, strict=True)
-        ]
-
-    def _nested(self, results: list[torch.Tensor]) -> Any:
-        """The results as the model gives them."""
-        if self._result_type is not None:
-            return self._result_type(results)
-        return _regions.unflat(results, self._result_rest)
-
-    def __call__(self, args: Sequence[Any]) -> Any:
-        tensors = [arg for arg in args if isinstance(arg, torch.Tensor)]
-        if True in self._is_moved:
-            tensors = self._on_device(tensors)
-        results = _XLAC._run_graph(self._graph, tensors)
-        if self._captured.written:
-            for i, value in zip(self._captured.written, results[self._num_results :], strict=True):
-                tensors[i].copy_(value)
-            del results[self._num_results :]
-        return self._nested(results)
+    captured = _regions.Captured(run, [tensor.to(device) for tensor in tensors])
+    others, spec = result_rest
+    # Nearly always the results are one flat sequence of tensors.
+    is_flat = all(child.is_leaf() for child in spec.children()) and others.count(None) == len(
+        others
+    )
+    is_plain = is_flat and spec.type in (list, tuple)
+    call = _XLAC._graph_call(
+        captured.graph, captured.num_results, captured.written, moved, device, spec.type is list
+    )
+    if is_plain:
+        return call
+    return lambda *args: _regions.unflat(call(*args), result_rest)
 
 
 def extract_compiled_graph(xla_model: torch.fx.GraphModule, xla_args: Sequence[Any]) -> Any:
@@ -81,27 +58,34 @@ def extract_compiled_graph(xla_model: torch.fx.GraphModule, xla_args: Sequence[A
     data) is recorded anew in each call instead, with a warning.
     """
     has_numbers = any(isinstance(arg, (int, float)) for arg in xla_args)
-    programs: dict[Any, Callable[[Sequence[Any]], Any]] = {}
+    programs: dict[Any, Callable[..., Any]] = {}
 
-    def make(args: Sequence[Any]) -> Callable[[Sequence[Any]], Any]:
+    def make(args: Sequence[Any]) -> Callable[..., Any]:
         try:
-            return _Program(xla_model, args)
+            return _program(xla_model, args)
         except RuntimeError as error:
             if "while the function was being captured" not in str(error):
                 raise
             _log.warning("torch.compile: the graph needs values on the host; it runs uncompiled")
-            return lambda later: xla_model(*later)
+            return xla_model
 
     if not has_numbers:
-        program = make(xla_args)
-        return lambda *args: program(args)
+        return make(xla_args)
+
+    numbers = [arg for arg in xla_args if isinstance(arg, (int, float))]
 
     def call(*args: Any) -> Any:
         key = tuple(_regions.type_of(arg) if isinstance(arg, torch.Tensor) else arg for arg in args)
         found = programs.get(key)
         if found is None:
             found = programs[key] = make(args)
-        return found(args)
+            if len(programs) > 1:
+                now = [arg for arg in args if isinstance(arg, (int, float))]
+                _log.info(
+                    "torch.compile: sizes are no variables of a program; %s asks for another one "
+                    "than %s (%d so far)", now, numbers, len(programs)
+                )  # fmt: skip
+        return found(*args)
 
     return call
 

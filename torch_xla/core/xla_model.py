@@ -15,7 +15,17 @@ from typing import IO, Any
 
 import torch
 
-from torch_xla import _XLAC, _devices, _files, _memory, _mlir, _nested, _step_closures, runtime
+from torch_xla import (
+    _XLAC,
+    _causes,
+    _devices,
+    _files,
+    _memory,
+    _mlir,
+    _nested,
+    _step_closures,
+    runtime,
+)
 from torch_xla import torch_xla as _top
 from torch_xla._collectives import (
     REDUCE_AND as REDUCE_AND,
@@ -266,7 +276,8 @@ def optimizer_step(
     reduce_gradients(optimizer, groups, pin_layout)
     result = optimizer.step(**(optimizer_args or {}))
     if barrier:
-        mark_step()
+        with _causes.because("xm.optimizer_step with barrier=True"):
+            mark_step()
     return result
 
 

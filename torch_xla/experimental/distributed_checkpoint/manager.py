@@ -16,7 +16,7 @@ from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save as save_in_parts
 
 import torch_xla.torch_xla as _top
-from torch_xla import _nested
+from torch_xla import _causes, _nested
 from torch_xla.core import xla_model as xm
 
 # A folder that is complete has this file of torch's; one that a killed writer left has not.
@@ -177,7 +177,8 @@ class CheckpointManager:
         return self._path / str(step)
 
     def _on_cpu(self, state_dict: dict[str, Any]) -> dict[str, Any]:
-        _top.sync()
+        with _causes.because("saving of a checkpoint"):
+            _top.sync()
         moved = xm._maybe_convert_to_cpu(state_dict)
         # Those that were on the CPU already, as an optimizer's counts of steps, go on changing.
         shared = {id(tensor) for tensor in _tensors(state_dict)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 import torch_xla.torch_xla as _top
+from torch_xla import _causes
 
 
 def prime_optimizer(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
@@ -28,5 +29,6 @@ def prime_optimizer(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
     for group, rate in zip(optimizer.param_groups, rates, strict=True):
         if rate is not None:
             group["lr"] = rate
-    _top.sync()
+    with _causes.because("prime_optimizer"):
+        _top.sync()
     return optimizer
