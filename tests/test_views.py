@@ -268,8 +268,9 @@ def test_masked_fill_of_elements_that_repeat():
     def program(device):
         x = torch.arange(10.0, device=device)
         mask = torch.tensor([[True, False, False], [False] * 3, [False, True, False]])
-        x.as_strided((3, 3), (4, 0), 0).masked_fill_(mask.to(device), -1)
-        return [x]
+        repeated = x.as_strided((3, 3), (4, 0), 0)
+        repeated.masked_fill_(mask.to(device), -1)
+        return x, repeated.clone()
 
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Use of masked_fill_ on expanded")
@@ -288,3 +289,18 @@ def test_copies_onto_the_same_elements():
         return x, number, z.clone()
 
     check(program)
+
+
+@pytest.mark.parametrize("device", ["cpu", "xla"])
+def test_indexed_writes_of_what_is_written_are_refused(device):
+    x = torch.arange(4.0, device=device).reshape(2, 2)
+    rows = torch.tensor([0, 1], device=device)
+    mask = torch.ones(4, dtype=torch.bool, device=device)
+    for write in (
+        lambda: x.index_put_((rows,), x),
+        lambda: x.__setitem__(rows, x.view(2, 2)),
+        lambda: x.view(-1).__setitem__(mask, x.view(-1)),
+    ):
+        with pytest.raises(RuntimeError, match="refer to a single memory location"):
+            write()
+    assert x.tolist() == [[0, 1], [2, 3]]

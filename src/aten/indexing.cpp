@@ -90,18 +90,29 @@ at::Tensor on_device_of(const at::Tensor& self, const at::Tensor& values) {
   return values.device().is_cpu() && values.dim() == 0 ? values.to(self.device()) : values;
 }
 
-// The recording kernel refuses what overlaps in part; here PyTorch refuses the tensor itself too.
-void check_no_overlap(const at::Tensor& self, const at::Tensor& values) {
-  TORCH_CHECK(!self.is_same(values),
-              "unsupported operation: some elements of the input tensor and the written-to tensor "
-              "refer to a single memory location. Please clone() the tensor before performing the "
-              "operation.");
+// The one mask among indices that are else None, and the dimension where it starts.
+std::optional<std::pair<at::Tensor, std::int64_t>> only_mask(const Indices& indices) {
+  std::optional<std::pair<at::Tensor, std::int64_t>> found;
+  std::int64_t dim = 0;
+  for (const std::optional<at::Tensor>& index : indices) {
+    if (index.has_value() && index->defined()) {
+      if (found.has_value() || !is_mask(*index)) return std::nullopt;
+      found.emplace(*index, dim);
+    }
+    ++dim;
+  }
+  return found;
 }
 
 at::Tensor& index_put_impl_(at::Tensor& self, const Indices& indices, const at::Tensor& values,
                             bool accumulate, bool unsafe) {
   static auto* const record = new Recorder("aten::_index_put_impl_", "");
   const at::Tensor update = on_device_of(self, values);
+  // PyTorch fills where one number is put by a mask.
+  const bool is_fill = update.numel() == 1 && only_mask(indices).has_value();
+  if (!is_fill && as_xla(self) != nullptr && as_xla(update) != nullptr) {
+    check_apart(*as_xla(self), *as_xla(update));
+  }
   if (const auto result = put_by_mask(self, indices, update, accumulate)) {
     return self.copy_(*result);
   }
@@ -109,7 +120,6 @@ at::Tensor& index_put_impl_(at::Tensor& self, const Indices& indices, const at::
               "Index put requires the source and destination dtypes match, got ",
               self.scalar_type(), " for the destination and ", values.scalar_type(),
               " for the source.");
-  check_no_overlap(self, update);
   (*record)({self, prepare(self, indices), update, accumulate, unsafe});
   return self;
 }
@@ -123,20 +133,6 @@ at::Tensor index_put(const at::Tensor& self, const Indices& indices, const at::T
                      bool accumulate) {
   at::Tensor out = self.clone();
   return index_put_impl_(out, indices, values, accumulate, false);
-}
-
-// The one mask among indices that are else None, and the dimension where it starts.
-std::optional<std::pair<at::Tensor, std::int64_t>> only_mask(const Indices& indices) {
-  std::optional<std::pair<at::Tensor, std::int64_t>> found;
-  std::int64_t dim = 0;
-  for (const std::optional<at::Tensor>& index : indices) {
-    if (index.has_value() && index->defined()) {
-      if (found.has_value() || !is_mask(*index)) return std::nullopt;
-      found.emplace(*index, dim);
-    }
-    ++dim;
-  }
-  return found;
 }
 
 // `values`, which has one element along `dim` for each true element of `mask`, with one for each of

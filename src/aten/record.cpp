@@ -14,7 +14,6 @@
 #include "aten/errors.h"
 #include "aten/infer.h"
 #include "aten/meta_kernel.h"
-#include "aten/tensor.h"
 #include "base/settings.h"
 #include "graph/location.h"
 
@@ -65,29 +64,41 @@ const graph::Entry* make_entry(const Operator& op, const Call& call,
   return memo().insert(call.words(), std::move(entry));
 }
 
-// Throws as PyTorch does when a call reads and writes two tensors that share a part of their
-// memory: which elements it reads before and which after the write would be undefined.
-void check_no_partial_overlap(const TensorImpl& written, const TensorImpl& read) {
-  if (&written == &read || written.alias() != read.alias()) return;
-  if (written.numel() == 0 || read.numel() == 0) return;
-  if (!written.is_non_overlapping_and_dense() || !read.is_non_overlapping_and_dense()) return;
+enum class Overlap { kNone, kPart, kWhole };
+
+// PyTorch looks no further than tensors without gaps.
+Overlap overlap_of(const TensorImpl& a, const TensorImpl& b) {
+  if (&a == &b) return Overlap::kWhole;
+  if (a.alias() != b.alias() || a.numel() == 0 || b.numel() == 0) return Overlap::kNone;
+  if (!a.is_non_overlapping_and_dense() || !b.is_non_overlapping_and_dense()) return Overlap::kNone;
   const auto range = [](const TensorImpl& tensor) {
     const auto width = static_cast<std::int64_t>(tensor.itemsize());
     const std::int64_t first = tensor.storage_offset() * width;
     return std::pair(first, first + tensor.numel() * width);
   };
-  const auto [begin, end] = range(written);
-  const auto [read_begin, read_end] = range(read);
-  // PyTorch fills where the CPU assigns a 0-dim tensor (`x[i] = y`) but copies it, expanded, here.
-  const auto is_zero = [](std::int64_t stride) { return stride == 0; };
-  const bool is_expanded_number =
-      read.numel() == 1 && std::all_of(read.strides().begin(), read.strides().end(), is_zero);
-  const bool is_full = begin == read_begin && end == read_end &&
-                       (written.strides() == read.strides() || is_expanded_number);
-  TORCH_CHECK(is_full || end <= read_begin || read_end <= begin,
+  const auto [begin, end] = range(a);
+  const auto [other_begin, other_end] = range(b);
+  if (end <= other_begin || other_end <= begin) return Overlap::kNone;
+  const bool is_whole = begin == other_begin && end == other_end && a.strides() == b.strides();
+  return is_whole ? Overlap::kWhole : Overlap::kPart;
+}
+
+[[noreturn]] void throw_shared_memory() {
+  TORCH_CHECK(false,
               "unsupported operation: some elements of the input tensor and the written-to tensor "
               "refer to a single memory location. Please clone() the tensor before performing the "
               "operation.");
+}
+
+// Throws as PyTorch does when a call reads and writes two tensors that share a part of their
+// memory: which elements it reads before and which after the write would be undefined.
+void check_no_partial_overlap(const TensorImpl& written, const TensorImpl& read) {
+  if (overlap_of(written, read) != Overlap::kPart) return;
+  // PyTorch fills where the CPU assigns a 0-dim tensor (`x[i] = y`), but copies it, expanded, here.
+  const auto is_zero = [](std::int64_t stride) { return stride == 0; };
+  const bool is_expanded_number =
+      read.numel() == 1 && std::all_of(read.strides().begin(), read.strides().end(), is_zero);
+  if (!is_expanded_number) throw_shared_memory();
 }
 
 struct Recorded {
@@ -197,6 +208,10 @@ void check_no_overlap(const graph::TensorType& type) {
                 "single memory location. Please clone() the tensor before performing the "
                 "operation.");
   }
+}
+
+void check_apart(const TensorImpl& written, const TensorImpl& read) {
+  if (overlap_of(written, read) != Overlap::kNone) throw_shared_memory();
 }
 
 void RecordingKernel::operator()(const c10::OperatorHandle&, c10::DispatchKeySet,

@@ -10,6 +10,7 @@
 #include <mutex>
 
 #include "aten/operator.h"
+#include "aten/tensor.h"
 #include "graph/memo.h"
 
 namespace torch_xla::aten {
@@ -63,5 +64,7 @@ graph::Memo& memo();
 
 // Throws as PyTorch does when elements of a tensor that is written to share memory.
 void check_no_overlap(const graph::TensorType& type);
+// Throws as PyTorch's indexing does when what is written shares memory with what is read.
+void check_apart(const TensorImpl& written, const TensorImpl& read);
 
 }  // namespace torch_xla::aten

@@ -95,7 +95,8 @@ void write_view(Alias& alias, const View* view, Value update, ViewCache& cache,
   }
   alias.write(std::move(value), garbage);
   garbage.push_back(std::move(cache.value.node));
-  cache = {std::move(update), alias.epoch()};
+  // Where elements repeat, the view shows the one that was written last.
+  cache = view->type()->may_repeat ? ViewCache() : ViewCache{std::move(update), alias.epoch()};
 }
 
 }  // namespace torch_xla::graph

@@ -1,6 +1,7 @@
 // Interning of tensor types and keys of memo entries.
 #include "graph/entry.h"
 
+#include <algorithm>
 #include <bit>
 #include <mutex>
 #include <unordered_map>
@@ -74,9 +75,25 @@ struct AddAttribute {
   void operator()(const base::DType& dtype) const { hasher.add(static_cast<std::uint64_t>(dtype)); }
 };
 
+// False where each stride steps over all that the lesser ones reach.
+bool may_repeat(const TensorType& type) {
+  std::vector<std::pair<std::int64_t, std::int64_t>> steps;  // stride and size
+  for (std::size_t i = 0; i < type.strides.size(); ++i) {
+    if (type.shape.dims[i] > 1) steps.emplace_back(type.strides[i], type.shape.dims[i]);
+  }
+  std::sort(steps.begin(), steps.end());
+  std::int64_t reach = 0;
+  for (const auto& [stride, size] : steps) {
+    if (stride <= reach) return true;
+    reach += (size - 1) * stride;
+  }
+  return false;
+}
+
 }  // namespace
 
 const TensorType* intern(TensorType type) {
+  type.may_repeat = may_repeat(type);
   // Never freed: entries and tensors that outlive static destruction point into it.
   static auto* const types = new std::unordered_map<TensorType, bool, TypeHash, TypeEqual>();
   static auto* const mutex = new std::mutex();

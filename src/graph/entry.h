@@ -29,6 +29,8 @@ struct Op {
 struct TensorType {
   base::Shape shape;
   base::Dims strides;
+  // Two elements may be one in memory, as in expanded tensors. `intern` fills this in.
+  bool may_repeat = false;
 };
 
 // The one object equal to `type`, alive until the process ends. Thread-safe.

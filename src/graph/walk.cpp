@@ -9,7 +9,7 @@ namespace torch_xla::graph {
 
 class Walker {
  public:
-  Walker() : walk_(next_walk_.fetch_add(1, std::memory_order_relaxed) + 1) {
+  Walker() : walk_(num_walks.fetch_add(1, std::memory_order_relaxed) + 1) {
     trace_.number = walk_;
   }
 
@@ -119,7 +119,7 @@ class Walker {
     trace_.strict_key = strict.finish();
   }
 
-  inline static std::atomic<std::uint64_t> next_walk_{0};
+  inline static std::atomic<std::uint64_t> num_walks{0};
   const std::uint64_t walk_;
   Trace trace_;
   base::Hasher relaxed_;

@@ -33,7 +33,7 @@ Value is_zero(Value value) { return hlo::eq(value, full_like(value, 0)); }
 // One column's step on `a` [b, m, n] and `pivots` [b, k].
 hlo::Values eliminate(Value k, Value a, Value pivots, bool pivot) {
   hlo::Builder& b = a.builder();
-  const Dims dims = a.dims();
+  const Dims& dims = a.dims();
   const Value rows = position(b, {dims[0], dims[1]}, 1);
   const Value candidates = where(less(rows, k), -1.0, magnitude(column(a, k)));
   const Value chosen =
