@@ -9,9 +9,7 @@ namespace torch_xla::graph {
 
 class Walker {
  public:
-  Walker() : walk_(num_walks.fetch_add(1, std::memory_order_relaxed) + 1) {
-    trace_.number = walk_;
-  }
+  Walker() : walk_(num_walks.fetch_add(1, std::memory_order_relaxed) + 1) { trace_.number = walk_; }
 
   static std::optional<std::uint32_t> find(const Trace& trace, const Data& data) {
     return data.walk_ == trace.number ? std::optional(data.walk_index_) : std::nullopt;
