@@ -13,11 +13,13 @@ import pathlib
 import re
 import tempfile
 import types
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
+import torch.distributed.checkpoint as dcp
 from torch import nn
 
 import torch_xla
@@ -35,7 +37,12 @@ import torch_xla.distributed.xla_multiprocessing as xmp
 import torch_xla.runtime as xr
 import torch_xla.utils.utils as xu
 from torch_xla.experimental import callback, custom_kernel, plugins
-from torch_xla.experimental.distributed_checkpoint import CheckpointManager, prime_optimizer
+from torch_xla.experimental.distributed_checkpoint import (
+    CheckpointManager,
+    SPMDLoadPlanner,
+    SPMDSavePlanner,
+    prime_optimizer,
+)
 from torch_xla.experimental.spmd_fully_sharded_data_parallel import SpmdFullyShardedDataParallel
 from torch_xla.utils import dlpack, gcsfs, keyd_queue
 from torch_xla.utils.closures import AsyncClosureHandler
@@ -100,6 +107,29 @@ def loaded(**arguments: Any) -> bool:
     is_right = loader.per_device_samples() == 3 and len(list(per_device)) == 3
     loader.close()
     return is_right and isinstance(per_device, pl.PerDeviceLoader)
+
+
+def barred() -> bool:
+    layer = nn.Linear(2, 2).to(XLA)
+    handle = xs.apply_backward_optimization_barrier(layer)
+    x = ones(1, 2).requires_grad_()
+    layer(x).sum().backward()
+    text = torch_xla._XLAC._get_xla_tensors_stablehlo([x.grad])
+    handle.remove()
+    return "optimization_barrier" in text
+
+
+def planned() -> bool:
+    """Saved and loaded by the planners for meshes."""
+    where = tempfile.mkdtemp()
+    state = {"a": torch.zeros(2, device=XLA)}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that there is one process
+        writer = dcp.FileSystemWriter(where)
+        dcp.save({"a": ones() * 3}, storage_writer=writer, planner=SPMDSavePlanner(), no_dist=True)
+        reader = dcp.FileSystemReader(where)
+        dcp.load(state, storage_reader=reader, planner=SPMDLoadPlanner(), no_dist=True)
+    return state["a"].tolist() == [3, 3]
 
 
 A1: dict[str, Callable[[], Any]] = {
@@ -272,6 +302,9 @@ A4: dict[str, Callable[[], Any]] = {
         host_to_device_transfer_threads=1,
         input_sharding=None,
     ),
+    "pl.ParallelLoader.next_item": lambda: (
+        pl.ParallelLoader([torch.ones(2)], [XLA]).next_item(torch.device(XLA)).tolist() == [1, 1]
+    ),
     "pl.ParallelLoader-L": lambda: loaded(
         batchdim=0, fixed_batch_size=False, loader_prefetch_size=8, device_prefetch_size=4
     ),
@@ -320,6 +353,11 @@ A4: dict[str, Callable[[], Any]] = {
     "spmd.XLAPatchedLinear": lambda: (
         xs.XLAPatchedLinear.apply(ones(1, 2), ones(3, 2)).shape == (1, 3)
     ),
+    "spmd.xla_patched_nn_linear_forward": lambda: (
+        xs.xla_patched_nn_linear_forward(nn.Linear(2, 3).to(XLA), ones(1, 2)).shape == (1, 3)
+    ),
+    "spmd.xla_distribute_module": lambda: callable(xs.xla_distribute_module),
+    "spmd.apply_backward_optimization_barrier": barred,
     "spmd.EinsumLinear": lambda: xs.EinsumLinear(2, 1).to(XLA)(ones(1, 2)).shape == (1, 1),
     "fsdp.XlaFullyShardedDataParallel": lambda: (
         fsdp.XlaFullyShardedDataParallel(
@@ -353,6 +391,13 @@ A4: dict[str, Callable[[], Any]] = {
         not fsdp.wrap.size_based_auto_wrap_policy(
             nn.Linear(1, 1), False, 5, min_num_params=int(1e8)
         )
+    ),
+    "fsdp.consolidate_sharded_state_dicts": lambda: callable(fsdp.consolidate_sharded_state_dicts),
+    "fsdp.wrap.lambda_auto_wrap_policy": lambda: fsdp.wrap.lambda_auto_wrap_policy(
+        nn.Linear(1, 1), False, 5, lambda_fn=lambda module: True
+    ),
+    "fsdp.wrap.transformer_auto_wrap_policy": lambda: fsdp.wrap.transformer_auto_wrap_policy(
+        nn.Linear(1, 1), False, 5, transformer_layer_cls={nn.Linear}
     ),
     "fsdp.wrap.recursive_wrap": lambda: (
         fsdp.wrap.recursive_wrap(nn.Linear(2, 1), fsdp.wrap.always_wrap_policy, nn.Sequential)[1]
@@ -427,6 +472,13 @@ A7: dict[str, Callable[[], Any]] = {
     "plugins.DevicePlugin": lambda: attempt(
         plugins.DevicePlugin().library_path, NotImplementedError
     ),
+    "plugins.DevicePlugin methods": lambda: (
+        plugins.DevicePlugin().configure_single_process() is None
+        and isinstance(plugins.DevicePlugin().configure_multiprocess(0, 1), int)
+        and plugins.DevicePlugin().physical_chip_count() >= 0
+        and plugins.DevicePlugin().client_create_options() == {}
+        and plugins.DevicePlugin().requires_xla_coordinator() is False
+    ),
     "plugins.use_dynamic_plugins": lambda: plugins.use_dynamic_plugins() is None,
     "plugins.using_dynamic_plugins": lambda: plugins.using_dynamic_plugins() is True,
     "plugins.register_installed_plugins": lambda: plugins.register_installed_plugins() is None,
@@ -451,6 +503,7 @@ A7: dict[str, Callable[[], Any]] = {
         process_group=None,
         chkpt_on_preemption=False,
     ).should_save(4),
+    "SPMDSavePlanner": planned,
     "prime_optimizer": lambda: prime_optimizer(torch.optim.Adam([nn.Parameter(ones())])),
     "SpmdFullyShardedDataParallel": lambda: (
         SpmdFullyShardedDataParallel(
@@ -576,6 +629,8 @@ MISSING = {
     "distributed.spmd.debugging.visualize_tensor_sharding": "drawings of shardings",
     "distributed.xla_multiprocessing.create_optimized_replica_groups": "groups by a TPU's topology",
     "experimental.xla_quantized_matmul.XlaQuantizedLinear": "quantised products",
+    "distributed.spmd.debugging.visualize_sharding": "drawings of shardings",
+    "experimental.xla_marker": "how torch_xla writes composites within",
     "utils.cached_dataset.CachedDataset": "removed from torch_xla, too",
     "utils.tf_record_reader": "removed from torch_xla, too",
     "tf_saved_model_integration": "needs TensorFlow",

@@ -25,6 +25,7 @@ from torch_xla.experimental.gradient_accumulation import gradient_accumulation
 from torch_xla.experimental.gru import GRU
 from torch_xla.experimental.scan import default_partition, scan
 from torch_xla.experimental.scan_layers import scan_layers
+from torch_xla.experimental.stablehlo_custom_call import place_to_device, place_to_host
 from torch_xla.utils.buffer_donor_context import alias_with_buffer_donor_config
 from torch_xla.utils.checkpoint import checkpoint
 
@@ -250,6 +251,10 @@ ROWS: dict[str, Callable[[], Any]] = {
         checkpoint(torch.sin, ones().requires_grad_(), use_reentrant=True).shape == (2,)
     ),
     "A8.buffer_donor_context": donated,
+    "A7.dynamo_set_buffer_donor_": lambda: (
+        torch.ops.xla.dynamo_set_buffer_donor_(ones(), True).tolist() == [1, 1]
+    ),
+    "A7.place_to_host": lambda: place_to_device(place_to_host(ones())).tolist() == [1, 1],
     "A8._run_cached_graph": ran_cached_graph,
     "A8.LoweringContext": lowered,
     "A8._set_xla_custom_op_name_prefix": named,

@@ -1,7 +1,9 @@
 // Operators of the namespace `xla`, which exist on this device alone.
 #include <torch/library.h>
 
+#include "aten/inspect.h"
 #include "aten/operator.h"
+#include "aten/programs.h"
 #include "aten/record.h"
 #include "base/error.h"
 
@@ -25,6 +27,8 @@ TORCH_LIBRARY_FRAGMENT(xla, m) {
       "str backend_config, int api_version) -> Tensor[]");
   // Calls `main` of a StableHLO module.
   m.def("_call_module(Tensor[] args, str module_text, str results) -> Tensor[]");
+  // As `set_donor`, in graphs of torch.compile.
+  m.def("dynamo_set_buffer_donor_(Tensor(a!) t, bool should_donate) -> Tensor(a!)");
   // `attributes` are lines "name=kind:value" of kinds i, f, b, s.
   m.def(
       "_mark_tensor(Tensor x, str name, int pos, str id, bool is_input, str attributes) -> Tensor");
@@ -39,6 +43,11 @@ TORCH_LIBRARY_IMPL(xla, CompositeExplicitAutograd, m) {
 TORCH_LIBRARY_IMPL(xla, XLA, m) {
   record(m, "_custom_call");
   record(m, "_call_module");
+  m.impl("dynamo_set_buffer_donor_", [](at::Tensor& t, bool should_donate) -> at::Tensor& {
+    // The arguments of a graph that is being captured have no memory to give.
+    if (kind_of_data(t) == "array") set_donor(t, should_donate);
+    return t;
+  });
   record(m, "_mark_tensor");
 }
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from torch_xla import _XLAC
 from torch_xla.core import _hlo_types
 
 
@@ -46,3 +47,32 @@ def stablehlo_custom_call(
         list(args), call_target, types, has_side_effect, backend_config, api_version
     )
     return results[0] if len(results) == 1 else results
+
+
+def _placed(what: str, tensor: torch.Tensor) -> torch.Tensor:
+    if not _XLAC._is_xla_tensor(tensor):
+        raise TypeError(f"{what}: expected an XLA tensor, got one on {tensor.device}")
+    if _XLAC._platform() != "cpu":
+        raise NotImplementedError(
+            f"{what}: the plugin for {_XLAC._platform()!r} would have to move the value; only the "
+            "CPU's, where both places are one, is supported"
+        )
+    return tensor.clone()
+
+
+def place_to_host(tensor: torch.Tensor) -> torch.Tensor:
+    """A value of the program that waits in the host's memory. On the CPU that is the device's.
+
+    Raises:
+        NotImplementedError: the device is another one.
+    """
+    return _placed("place_to_host", tensor)
+
+
+def place_to_device(tensor: torch.Tensor) -> torch.Tensor:
+    """The value of `place_to_host`, back in the device's memory.
+
+    Raises:
+        NotImplementedError: the device is another one.
+    """
+    return _placed("place_to_device", tensor)

@@ -10,6 +10,7 @@ from torch_xla.distributed.spmd.dtensor import (
 from torch_xla.distributed.spmd.linear import (
     EinsumLinear,
     XLAPatchedLinear,
+    apply_backward_optimization_barrier,
     apply_xla_patch_to_nn_linear,
     xla_patched_nn_linear_forward,
 )
@@ -42,6 +43,7 @@ __all__ = [
     "XLAPatchedLinear",
     "XLAShard",
     "XLAShardedTensor",
+    "apply_backward_optimization_barrier",
     "apply_xla_patch_to_nn_linear",
     "clear_sharding",
     "convert_to_xla_mesh",

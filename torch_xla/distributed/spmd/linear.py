@@ -50,3 +50,21 @@ def apply_xla_patch_to_nn_linear(
         if isinstance(child, nn.Linear):
             child.forward = patched_function.__get__(child)  # type: ignore[method-assign]
     return module
+
+
+def apply_backward_optimization_barrier(module: torch.nn.Module) -> Any:
+    """Keep the compiler from moving the module's backward pass into that of others: the gradients
+    that leave it go through a barrier.
+
+    Returns:
+        The hook's handle; `remove()` takes it away.
+    """
+    from torch_xla.utils.checkpoint import optimization_barrier_
+
+    def hook(module: Any, grad_inputs: Any, grad_outputs: Any) -> None:
+        del module, grad_outputs
+        ours = [g for g in grad_inputs if g is not None and g.device.type == "xla"]
+        if ours:
+            optimization_barrier_(ours)
+
+    return module.register_full_backward_hook(hook)
