@@ -106,3 +106,43 @@ def test_reading_a_number_is_no_fallback(device):
     torch.ones((), device=device).item()
     assert met.counter_value("aten::_local_scalar_dense") == 1
     assert met.executed_fallback_ops() == []
+
+
+def test_names_of_torch_xla_are_there(device):
+    met.clear_all()
+    x = torch.full((1009,), 2.0).to(device)
+    y = x * 3.5
+    y.tolist()
+    del x, y
+    metrics = {
+        "CompileTime",
+        "ExecuteTime",
+        "TransferToDeviceTime",
+        "TransferFromDeviceTime",
+        "InboundData",
+        "OutboundData",
+        "TensorToData",
+        "UnwrapXlaData",
+        "WrapXlaData",
+        "DeviceLockWait",
+        "TensorsGraphSize",
+        "InputOutputAliasCount",
+        "IrValueTensorToXlaData",
+    }
+    assert metrics <= set(met.metric_names())
+    assert met.counter_value("CreateXlaTensor") == met.counter_value("DestroyXlaTensor") > 0
+    for name in ("UncachedCompile", "CreateCompileHandles", "DeviceDataCacheMiss"):
+        assert met.counter_value(name) == 1
+
+
+def test_pending_arguments_of_a_compiled_graph_are_counted(device):
+    from torch_xla.core.dynamo_bridge import extract_compiled_graph
+
+    x = torch.ones(3, device=device)
+    torch_xla.sync()
+    run = extract_compiled_graph(torch.fx.symbolic_trace(torch.nn.ReLU()), (x,))
+    met.clear_all()
+    run(x)
+    assert met.counter_value("DynamoSyncInputExecuteTime") is None
+    run(x + 1)
+    assert met.counter_value("DynamoSyncInputExecuteTime") == 1

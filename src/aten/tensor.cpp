@@ -6,6 +6,7 @@
 
 #include "aten/device.h"
 #include "aten/errors.h"
+#include "base/metrics.h"
 #include "runtime/array.h"
 #include "runtime/executor.h"
 
@@ -68,7 +69,14 @@ TensorImpl::TensorImpl(runtime::Device& device, graph::AliasRef alias, graph::Vi
       xla_device_(&device),
       alias_(std::move(alias)),
       view_(std::move(view)) {
+  static base::Counter& count = base::counter("CreateXlaTensor");
+  count.add();
   set_type(type);
+}
+
+TensorImpl::~TensorImpl() {
+  static base::Counter& count = base::counter("DestroyXlaTensor");
+  count.add();
 }
 
 void TensorImpl::set_type(const graph::TensorType* type) {

@@ -23,6 +23,9 @@ class TensorImpl final : public c10::TensorImpl, public base::Pooled {
   // `view` is null for a tensor that is its alias; `type` is the view's type, or the alias's.
   TensorImpl(runtime::Device& device, graph::AliasRef alias, graph::ViewRef view,
              const graph::TensorType* type);
+  ~TensorImpl() override;
+  TensorImpl(const TensorImpl&) = delete;
+  TensorImpl& operator=(const TensorImpl&) = delete;
 
   runtime::Device& xla_device() const { return *xla_device_; }
   const graph::AliasRef& alias() const { return alias_; }

@@ -169,6 +169,8 @@ std::unique_ptr<pjrt::Executable> compile(const std::string& text,
                                           const pjrt::CompileOptions& options) {
   static base::Counter& uncached = base::counter("UncachedCompile");
   static base::Metric& time = base::metric("CompileTime");
+  static base::Counter& handles = base::counter("CreateCompileHandles");
+  handles.add();
   uncached.add();
   const base::TimedSection timed(time);
   return client().pjrt_client().compile(text, options);

@@ -226,6 +226,11 @@ std::vector<ArrayPtr> compute(Device& device, const ReadValues& read, std::strin
                               RunKind kind) {
   std::vector<ArrayPtr> arrays;
   Plan plan = plan_compute(device, read, arrays);
+  if (kind == RunKind::kGraph && plan.trace.steps.size() > 1) {
+    // The graph's arguments were still to be computed.
+    static base::Counter& count = base::counter("DynamoSyncInputExecuteTime");
+    count.add();
+  }
   if (!plan.is_empty()) run(device, std::move(plan), where, kind);
   return arrays;
 }

@@ -36,6 +36,19 @@ std::vector<std::int64_t> find_non_donatable(const std::vector<graph::DataPtr>& 
   return indices;
 }
 
+std::vector<pjrt::Buffer*> arguments_of(const std::vector<graph::DataPtr>& inputs,
+                                        std::vector<pjrt::Buffer>& numbers) {
+  static base::Metric& time = base::metric("UnwrapXlaData");
+  const base::TimedSection timed(time);
+  std::vector<pjrt::Buffer*> arguments;
+  arguments.reserve(inputs.size() + numbers.size());
+  for (const graph::DataPtr& input : inputs) {
+    arguments.push_back(array_of(input).launch_argument());
+  }
+  for (pjrt::Buffer& buffer : numbers) arguments.push_back(&buffer);
+  return arguments;
+}
+
 }  // namespace
 
 std::optional<pjrt::Event> Launch::start() {
@@ -87,8 +100,12 @@ pjrt::ExecuteResult Launch::execute() {
   std::vector<pjrt::Buffer> numbers;
   if (!floats.empty() || !ints.empty()) {
     static base::Metric& time = base::metric("TransferToDeviceTime");
+    static base::Metric& values = base::metric("IrValueTensorToXlaData");
     static base::Metric& bytes = base::metric("OutboundData", base::MetricKind::kBytes);
+    static base::Counter& misses = base::counter("DeviceDataCacheMiss");
+    misses.add();
     const base::TimedSection timed(time);
+    const base::TimedSection timed_values(values);
     numbers.reserve(2);
     if (!floats.empty()) {
       numbers.push_back(upload_numbers(target, base::DType::kFloat64, floats));
@@ -96,12 +113,7 @@ pjrt::ExecuteResult Launch::execute() {
     if (!ints.empty()) numbers.push_back(upload_numbers(target, base::DType::kInt64, ints));
     bytes.record(static_cast<double>((floats.size() + ints.size()) * sizeof(std::uint64_t)));
   }
-  std::vector<pjrt::Buffer*> arguments;
-  arguments.reserve(inputs.size() + numbers.size());
-  for (const graph::DataPtr& input : inputs) {
-    arguments.push_back(array_of(input).launch_argument());
-  }
-  for (pjrt::Buffer& buffer : numbers) arguments.push_back(&buffer);
+  const std::vector<pjrt::Buffer*> arguments = arguments_of(inputs, numbers);
   const std::vector<std::int64_t> non_donatable = find_non_donatable(inputs, donations);
   description.num_donated = donations.size() - non_donatable.size();
   pjrt::ExecuteOptions options;
@@ -113,6 +125,8 @@ pjrt::ExecuteResult Launch::execute() {
 }
 
 void Launch::set_outputs(pjrt::ExecuteResult& result) {
+  static base::Metric& wrapping = base::metric("WrapXlaData");
+  const base::TimedSection timed(wrapping);
   // One device per launch so far, hence one shard per array.
   std::vector<pjrt::Buffer>& buffers = result.outputs.front();
   base::internal_check(buffers.size() == outputs.size(), description.program, " has ",

@@ -33,6 +33,9 @@ std::vector<ArrayPtr> upload(Device& device, std::span<const HostArray> sources,
                              bool copy_during_call) {
   static base::Metric& time = base::metric("TransferToDeviceTime");
   const base::TimedSection timed(time);
+  // The same under the names that reports of torch_xla have for it.
+  static base::Metric& to_data = base::metric("TensorToData");
+  const base::TimedSection timed_data(to_data);
   pjrt::Device& target = device.pjrt_device();
   std::vector<ArrayPtr> arrays;
   arrays.reserve(sources.size());
