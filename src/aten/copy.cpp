@@ -9,6 +9,8 @@
 #include <ATen/ops/eq.h>
 #include <ATen/ops/full.h>
 
+#include <algorithm>
+
 #include "aten/device.h"
 #include "aten/errors.h"
 #include "aten/record.h"
@@ -101,13 +103,21 @@ bool shows_the_same(const TensorImpl& a, const TensorImpl& b) {
          a.xla_type() == b.xla_type() && sign_bits_of(a) == sign_bits_of(b);
 }
 
+// What `x[i] = y` copies for a 0-dim y, on devices but the CPU, where it fills: y may be of x.
+bool is_expanded_number(const TensorImpl& src) {
+  const auto is_zero = [](std::int64_t stride) { return stride == 0; };
+  return src.numel() == 1 && src.dim() > 0 &&
+         std::all_of(src.strides().begin(), src.strides().end(), is_zero);
+}
+
 at::Tensor& copy_(at::Tensor& self, const at::Tensor& src, bool non_blocking) {
   if (self.is_same(src)) return self;
   TensorImpl* to = as_xla(self);
   TensorImpl* from = as_xla(src);
   if (to != nullptr && from != nullptr && shows_the_same(*to, *from)) return self;
   if (to != nullptr && from != nullptr && &to->xla_device() == &from->xla_device()) {
-    return record_copy(self, src, non_blocking);
+    const bool is_own_number = to->alias() == from->alias() && is_expanded_number(*from);
+    return record_copy(self, is_own_number ? src.clone() : src, non_blocking);
   }
   if (to != nullptr && from != nullptr) {
     copy_between_devices(*to, src);

@@ -4,7 +4,6 @@
 #include <ATen/ops/empty.h>
 #include <c10/util/SmallVector.h>
 
-#include <algorithm>
 #include <atomic>
 #include <mutex>
 #include <set>
@@ -93,12 +92,7 @@ Overlap overlap_of(const TensorImpl& a, const TensorImpl& b) {
 // Throws as PyTorch does when a call reads and writes two tensors that share a part of their
 // memory: which elements it reads before and which after the write would be undefined.
 void check_no_partial_overlap(const TensorImpl& written, const TensorImpl& read) {
-  if (overlap_of(written, read) != Overlap::kPart) return;
-  // PyTorch fills where the CPU assigns a 0-dim tensor (`x[i] = y`), but copies it, expanded, here.
-  const auto is_zero = [](std::int64_t stride) { return stride == 0; };
-  const bool is_expanded_number =
-      read.numel() == 1 && std::all_of(read.strides().begin(), read.strides().end(), is_zero);
-  if (!is_expanded_number) throw_shared_memory();
+  if (overlap_of(written, read) == Overlap::kPart) throw_shared_memory();
 }
 
 struct Recorded {
