@@ -75,7 +75,7 @@ std::optional<at::Tensor> prod(Arguments arguments) {
   const at::Tensor& self = arguments[0].toTensor();
   const std::optional<Factors> factors = factors_of(self, arguments[1]);
   if (!factors.has_value() || self.numel() == 0) return std::nullopt;
-  return product(factors->values.reshape({-1}), 0).reshape({}).to(factors->dtype);
+  return product(factors->values.reshape({-1}), 0).sum(0).to(factors->dtype);
 }
 
 std::optional<at::Tensor> prod_along(Arguments arguments) {
@@ -85,7 +85,8 @@ std::optional<at::Tensor> prod_along(Arguments arguments) {
   const std::int64_t dim = c10::maybe_wrap_dim(arguments[1].toInt(), self.dim());
   if (self.dim() == 0) return factors->values.to(factors->dtype);
   const at::Tensor result = product(factors->values, dim).to(factors->dtype);
-  return arguments[2].toBool() ? result : result.squeeze(dim);
+  // Not a view, as PyTorch's result is none.
+  return arguments[2].toBool() ? result : result.sum(dim);
 }
 
 // Each element takes what lies 1, then 2, then 4 ... before it.
@@ -104,6 +105,13 @@ std::optional<at::Tensor> cumprod(Arguments arguments) {
   }
   // A result that is the argument itself would be written with it.
   return size <= 1 ? values.clone().to(factors->dtype) : values.to(factors->dtype);
+}
+
+// Autograd keeps parts of what is multiplied, so that must not be what is written.
+std::optional<at::Tensor> cumprod_of_copy(Arguments arguments) {
+  std::vector<c10::IValue> copied = arguments.vec();
+  copied[0] = copied[0].toTensor().clone();
+  return cumprod(copied);
 }
 
 std::optional<at::Tensor> masked_fill(Arguments arguments) {
@@ -141,7 +149,7 @@ void register_derivatives(torch::Library& m) {
   add(m, "prod", 0, prod);
   add(m, "prod.dim_int", 0, prod_along);
   add(m, "cumprod", 0, cumprod);
-  add(m, "cumprod_", 0, in_place<cumprod>);
+  add(m, "cumprod_", 0, in_place<cumprod_of_copy>);
   add(m, "masked_fill.Tensor", 2, masked_fill);
   add(m, "masked_fill_.Tensor", 2, in_place<masked_fill>);
   add(m, "index_put", 2, index_put);

@@ -104,7 +104,30 @@ bool equal_shapes(const std::vector<const graph::TensorType*>& a,
          });
 }
 
-// A lowering knows shapes; the strides are PyTorch's. Row-major operands give row-major results.
+void set_meta_strides(const Operator& op, const torch::jit::Stack& stack,
+                      std::vector<const graph::TensorType*>& types) {
+  if (!has_any_meta(op)) return;
+  try {
+    std::vector<const graph::TensorType*> meta = infer_by_python(op, stack);
+    if (equal_shapes(meta, types)) types = std::move(meta);
+  } catch (const std::exception&) {  // also what Python raises
+    // What is possible here though not elsewhere has the strides that it likes.
+  }
+}
+
+// The results that are matrices. A least-squares solution lies in what held the right-hand sides.
+void set_column_strides(const graph::Entry& entry, std::vector<const graph::TensorType*>& types) {
+  const bool is_lstsq = entry.op->name == "linalg_lstsq";
+  const std::vector<std::int64_t>& rows = entry.operands[0]->shape.dims;
+  const bool is_matrix = types[0]->shape.dims.size() == rows.size();
+  if (is_lstsq && is_matrix) types[0] = with_columns(types[0], rows[rows.size() - 2]);
+  if (entry.op->name == "linalg_solve_triangular" || entry.op->name == "geqrf")
+    types[0] = with_columns(types[0]);
+  if (entry.op->name == "linalg_eig") types[1] = with_columns(types[1]);
+}
+
+// A lowering knows shapes; the strides are PyTorch's. Row-major operands give row-major results,
+// but for operators with a layout of their own.
 void set_strides(const Operator& op, const graph::Entry& entry, const torch::jit::Stack& stack,
                  std::vector<const graph::TensorType*>& types) {
   const auto arguments = torch::jit::last(stack, op.arguments.size());
@@ -112,6 +135,14 @@ void set_strides(const Operator& op, const graph::Entry& entry, const torch::jit
     types[0] = with_memory_format(types[0], arguments[0], arguments[*op.memory_format_argument]);
     return;
   }
+  const Layout layout = layout_of(entry.op->name);
+  if (layout == Layout::kColumns) return set_column_strides(entry, types);
+  if (layout == Layout::kTransform) {
+    const std::vector<std::int64_t> dims = arguments[1].toIntVector();
+    types[0] = with_transform_strides(types[0], entry.operands[0]->strides, dims);
+    return;
+  }
+  if (layout == Layout::kMetaKernel) return set_meta_strides(op, stack, types);
   if (std::all_of(entry.operands.begin(), entry.operands.end(),
                   [](const auto* type) { return is_row_major(type->shape.dims, type->strides); })) {
     return;
@@ -122,13 +153,7 @@ void set_strides(const Operator& op, const graph::Entry& entry, const torch::jit
     }
     return;
   }
-  if (!has_any_meta(op)) return;
-  try {
-    std::vector<const graph::TensorType*> meta = infer_by_python(op, stack);
-    if (equal_shapes(meta, types)) types = std::move(meta);
-  } catch (const c10::Error&) {
-    // What is possible here though not elsewhere has the strides that it likes.
-  }
+  set_meta_strides(op, stack, types);
 }
 
 // The Meta kernel has passed the call; what only StableHLO refuses is a dtype that the kernels do

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "aten/argument_checks.h"
 #include "base/metrics.h"
 #include "graph/schema.h"
 #include "ops/registry.h"
@@ -54,6 +55,7 @@ struct Operator {
   std::optional<c10::KernelFunction> compiled_meta;
   bool is_pointwise = false;
   std::optional<std::size_t> memory_format_argument;
+  ArgumentCheck check = nullptr;     // of the numbers in a call, if there is something to check
   base::Counter* counter = nullptr;  // "xla::<name>"
 };
 

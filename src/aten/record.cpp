@@ -13,6 +13,7 @@
 #include "aten/errors.h"
 #include "aten/infer.h"
 #include "aten/meta_kernel.h"
+#include "aten/out_arguments.h"
 #include "base/settings.h"
 #include "graph/location.h"
 
@@ -212,6 +213,7 @@ void RecordingKernel::operator()(const c10::OperatorHandle&, c10::DispatchKeySet
                                  torch::jit::Stack* stack) {
   const Operator& op = *op_;
   graph::note_location();
+  if (op.check != nullptr) op.check(torch::jit::last(*stack, op.arguments.size()));
   const Call call(op, *stack);
   const graph::Entry* entry = memo().find(call.words());
   if (entry == nullptr) [[unlikely]]
@@ -276,25 +278,13 @@ void OutKernel::check(const c10::OperatorHandle& handle, const std::vector<c10::
   if (compiled_meta_.has_value()) {
     const torch::jit::Stack stack(arguments.begin(), arguments.end());
     call_on_meta(handle, &*compiled_meta_, arguments.size(), stack);
-    return;
   }
-  // PyTorch generates these from the functional overload, and then wants its dtype.
-  const bool is_generated = handle.hasTag(at::Tag::generated);
   for (std::size_t k = 0; k < out_arguments_.size(); ++k) {
-    const at::Tensor result = results[k].toTensor();
     const at::Tensor out = arguments[out_arguments_[k]].toTensor();
-    TORCH_CHECK(!is_generated || result.scalar_type() == out.scalar_type(),
-                "Expected out tensor to have dtype ", result.dtype(), ", but got ", out.dtype(),
-                " instead");
-    TORCH_CHECK(c10::canCast(result.scalar_type(), out.scalar_type()), "result type ",
-                result.scalar_type(), " can't be cast to the desired output type ",
-                out.scalar_type());
-    if (out.sizes() == result.sizes() || out.numel() == 0) continue;
-    TORCH_WARN("An output with one or more elements was resized since it had shape ", out.sizes(),
-               ", which does not match the required output shape ", result.sizes(),
-               ". This behavior is deprecated, and in a future PyTorch release outputs will "
-               "not be resized unless they have zero elements. You can explicitly reuse an out "
-               "tensor t by resizing it, inplace, to zero elements with t.resize_(0).");
+    check_out_dtype(handle, k, results[k].toTensor(), out);
+    if (compiled_meta_.has_value()) continue;
+    check_no_overlap(*as_xla(out)->xla_type());
+    check_out(handle, results[k].toTensor(), out);
   }
 }
 

@@ -33,7 +33,80 @@ std::vector<at::Tensor> meta_operands(at::ArrayRef<c10::IValue> arguments, std::
   return out;
 }
 
+struct OwnLayout {
+  std::string_view op;
+  Layout layout;
+};
+// Where this is not kMetaKernel, the Meta kernel says other strides than the kernel for the CPU
+// gives, or there is none.
+constexpr OwnLayout kOwnLayouts[] = {
+    {"_fft_c2c", Layout::kMetaKernel},
+    {"_fft_c2r", Layout::kMetaKernel},
+    {"_fft_r2c", Layout::kTransform},
+    {"_cholesky_solve_helper", Layout::kMetaKernel},
+    {"cholesky", Layout::kMetaKernel},
+    {"cholesky_inverse", Layout::kMetaKernel},
+    {"geqrf", Layout::kColumns},
+    {"linalg_eig", Layout::kColumns},
+    {"linalg_householder_product", Layout::kMetaKernel},
+    {"linalg_lstsq", Layout::kColumns},
+    {"ormqr", Layout::kMetaKernel},
+    {"rot90", Layout::kMetaKernel},
+    {"linalg_solve_triangular", Layout::kColumns},
+};
+
 }  // namespace
+
+Layout layout_of(std::string_view op) {
+  for (const OwnLayout& own : kOwnLayouts) {
+    if (own.op == op) return own.layout;
+  }
+  return Layout::kLikeOperands;
+}
+
+const graph::TensorType* with_columns(const graph::TensorType* type, std::int64_t column_size) {
+  const std::vector<std::int64_t>& dims = type->shape.dims;
+  const std::size_t rank = dims.size();
+  if (rank < 2) return type;
+  std::vector<std::int64_t> strides(rank);
+  strides[rank - 2] = 1;
+  strides[rank - 1] = std::max({column_size, dims[rank - 2], std::int64_t{1}});
+  std::int64_t step = strides[rank - 1] * std::max<std::int64_t>(dims[rank - 1], 1);
+  for (std::size_t d = rank - 2; d-- > 0;) {
+    strides[d] = step;
+    step *= std::max<std::int64_t>(dims[d], 1);
+  }
+  return with_strides(type, strides);
+}
+
+const graph::TensorType* with_transform_strides(const graph::TensorType* type,
+                                                at::IntArrayRef operand_strides,
+                                                at::IntArrayRef dims) {
+  const auto rank = static_cast<std::int64_t>(type->shape.dims.size());
+  std::vector<std::int64_t> order;
+  std::vector<std::int64_t> transformed;
+  for (const std::int64_t dim : dims) transformed.push_back(dim < 0 ? dim + rank : dim);
+  for (std::int64_t d = 0; d < rank; ++d) {
+    if (std::find(transformed.begin(), transformed.end(), d) == transformed.end()) {
+      order.push_back(d);
+    }
+  }
+  const auto is_longer = [&](std::int64_t a, std::int64_t b) {
+    return operand_strides[static_cast<std::size_t>(a)] >
+           operand_strides[static_cast<std::size_t>(b)];
+  };
+  std::stable_sort(order.begin(), order.end(), is_longer);
+  std::stable_sort(transformed.begin(), transformed.end() - 1, is_longer);
+  order.insert(order.end(), transformed.begin(), transformed.end());
+  std::vector<std::int64_t> strides(order.size());
+  std::int64_t step = 1;
+  for (std::size_t k = order.size(); k-- > 0;) {
+    const auto d = static_cast<std::size_t>(order[k]);
+    strides[d] = step;
+    step *= std::max<std::int64_t>(type->shape.dims[d], 1);
+  }
+  return with_strides(type, strides);
+}
 
 bool is_row_major(at::IntArrayRef sizes, at::IntArrayRef strides) {
   if (std::find(sizes.begin(), sizes.end(), 0) != sizes.end()) return true;

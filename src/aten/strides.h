@@ -4,6 +4,8 @@
 
 #include <ATen/core/ivalue.h>
 
+#include <string_view>
+
 #include "graph/entry.h"
 
 namespace torch_xla::aten {
@@ -19,5 +21,25 @@ const graph::TensorType* with_pointwise_strides(const graph::TensorType* type,
 // `type` with the strides of `empty_like(self, memory_format)`; `self` may be no tensor (`empty`).
 const graph::TensorType* with_memory_format(const graph::TensorType* type, const c10::IValue& self,
                                             const c10::IValue& memory_format);
+
+// How the results of an operator without a compiled Meta kernel are laid out, whatever the
+// operands' strides are.
+enum class Layout : std::uint8_t {
+  kLikeOperands,  // row-major for row-major operands
+  kMetaKernel,    // as torch's Meta kernel in Python says
+  kTransform,     // the dimensions in the order in which a real Fourier transform takes them
+  kColumns,       // matrices column by column, as LAPACK leaves them
+};
+Layout layout_of(std::string_view op);
+
+// `type` with matrices that lie column by column, each column `column_size` elements from the next,
+// or as near as they fit.
+const graph::TensorType* with_columns(const graph::TensorType* type, std::int64_t column_size = 0);
+
+// `type` as a transform along `dims` leaves it: the other dimensions outermost, then `dims`, each
+// group from the longest of the operand's strides to the shortest, and the last of `dims` last.
+const graph::TensorType* with_transform_strides(const graph::TensorType* type,
+                                                at::IntArrayRef operand_strides,
+                                                at::IntArrayRef dims);
 
 }  // namespace torch_xla::aten

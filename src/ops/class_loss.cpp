@@ -159,11 +159,16 @@ Margins margins_of(Value self, Value target, double p, double margin, const Mayb
               base::to_string(self.dims()));
   const Dims samples = sample_dims(self);
   base::check(target.rank() <= 1 && target.num_elements() == base::num_elements(samples),
-              "inconsistent target size, expected ", base::num_elements(samples), " but got ",
-              base::to_string(target.dims()));
+              "multi_margin_loss: target tensor should be 1-D with size equal to the number of "
+              "input samples (batch size). Expected target size [",
+              base::num_elements(samples), "], but got ", base::to_string(target.dims()),
+              ". Input has shape ", base::to_string(self.dims()), ".");
+  base::check(target.dtype() == DType::kInt64, "expected scalar type Long but found ",
+              base::dtype_info(target.dtype()).name);
   const std::int64_t num_classes = self.dim(class_dim(self));
   base::check(!weight.has_value() || weight->num_elements() == num_classes,
-              "inconsistent weight size, expected ", num_classes);
+              "inconsistent weight size, expected ", num_classes, " but got ",
+              weight.has_value() ? base::to_string(weight->dims()) : "");
   Margins m;
   m.scores = convert(self, accumulate_dtype(self.dtype()));
   const Value classes = hlo::reshape(convert(target, DType::kInt32), samples);

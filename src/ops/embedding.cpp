@@ -102,14 +102,32 @@ Value bags_of(Value indices, Value offsets, std::int64_t num_bags) {
   return hlo::subtract(started, full_like(started, 1));
 }
 
-// The greatest of each bag by column (zero where a bag is empty), and the index of its row.
+// Whether each index is the first of its bag, those at the padding index left out.
+Value are_first(Value indices, Value bags, Value targets, std::int64_t num_bags) {
+  const std::int64_t none = indices.dim(0);
+  const Value position = hlo::iota(indices.builder(), indices.type(), 0);
+  const Value first =
+      scatter_slices(hlo::full(indices.builder(), Shape{indices.dtype(), {num_bags}}, none), 0,
+                     targets, position, hlo::minimum);
+  return hlo::eq(take_slices(first, 0, bags), position);
+}
+
+// The greatest of each bag by column (zero where a bag is empty), and the index of its row. What is
+// not a number stays if it comes first and is passed over elsewhere, as PyTorch's comparisons have
+// it.
 std::pair<Value, Value> greatest_of_bags(Value rows, Value indices, Value bags, Value targets,
                                          Value sizes) {
   hlo::Builder& builder = rows.builder();
   const Dims dims{sizes.dim(0), rows.dim(1)};
   const Value least = broadcast_to(lowest(builder, rows.dtype()), dims);
+  const Value is_first =
+      hlo::broadcast_in_dim(are_first(indices, bags, targets, dims[0]), rows.dims(), {0});
+  const Value is_nan = hlo::ne(rows, rows);
+  rows = hlo::select(hlo::and_(is_nan, hlo::not_(is_first)),
+                     broadcast_to(lowest(builder, rows.dtype()), rows.dims()), rows);
   const Value greatest = scatter_slices(least, 0, targets, rows, greater_of);
-  const Value is_greatest = hlo::eq(take_slices(greatest, 0, bags), rows);
+  const Value is_greatest =
+      hlo::or_(hlo::eq(take_slices(greatest, 0, bags), rows), hlo::and_(is_nan, is_first));
   const Value position = hlo::iota(builder, Shape{indices.dtype(), rows.dims()}, 0);
   const std::int64_t none = indices.dim(0);
   const Value candidates = hlo::select(is_greatest, position, full_like(position, none));

@@ -110,6 +110,10 @@ void register_matrix_calls(Registry& m) {
     base::check(tau.rank() == self.rank() - 1, "torch.ormqr: Expected tau to have one dimension ",
                 "less than input, but got tau.ndim equal to ", tau.rank(),
                 " and input.ndim is equal to ", self.rank());
+    base::check(tau.dim(tau.rank() - 1) ==
+                    std::min(other.dim(other.rank() - (left ? 2 : 1)), self.dim(self.rank() - 1)),
+                "torch.ormqr: tau.shape[-1] must be equal to min(other.shape[", left ? -2 : -1,
+                "], input.shape[-1])");
     return other.type();
   });
 }
@@ -130,6 +134,13 @@ void register_histograms(Registry& m) {
     return Shapes{counts(self, {bins.num_elements() - 1}), counts(self, bins.dims())};
   });
   m.host("_histogramdd_bin_edges", [](Value self, Dims bins, Range, std::optional<Value>, bool) {
+    base::check(self.rank() >= 2,
+                "torch.histogramdd: input tensor should have at least 2 "
+                "dimensions, but got ",
+                self.rank());
+    base::check(std::ssize(bins) == self.dim(self.rank() - 1),
+                "histogramdd: The size of bins must be equal to the innermost dimension of the "
+                "input.");
     Shapes edges;
     for (const std::int64_t count : bins) edges.push_back(counts(self, {count + 1}));
     return edges;

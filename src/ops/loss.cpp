@@ -100,6 +100,7 @@ Value smooth_l1_derivative(Value self, Value target, double beta) {
 
 // Quadratic up to delta, then linear with slope delta.
 Value huber(Value self, Value target, double delta) {
+  base::check(delta > 0, "huber_loss does not support non-positive values for delta.");
   const Value distance = hlo::abs(hlo::subtract(self, target));
   const Value limit = hlo::full_like(self, delta);
   const Value half = hlo::full_like(self, 0.5);

@@ -124,8 +124,8 @@ Value bessel_y(Value x) {
 Value spherical_bessel_j0(Value x) {
   const Value square = x * x;
   // sin(x) / x by its power series, where the quotient would lose digits.
-  const Value series =
-      1.0 - square / 6.0 * (1.0 - square / 20.0 * (1.0 - square / 42.0 * (1.0 - square / 72.0)));
+  const Value end = 1.0 - square / 72.0 * (1.0 - square / 110.0 * (1.0 - square / 156.0));
+  const Value series = 1.0 - square / 6.0 * (1.0 - square / 20.0 * (1.0 - square / 42.0 * end));
   const Value value = where(less(abs(x), 0.5), series, sine(x) / x);
   return where(equal(abs(x), kInfinity), 0, value);
 }

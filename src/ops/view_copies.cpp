@@ -212,7 +212,11 @@ void register_shape_copies(Registry& m) {
   m.impl("transpose_copy.int", [](Value self, std::int64_t dim0, std::int64_t dim1) {
     return swap_dims(self, dim0, dim1);
   });
-  m.impl("t_copy", [](Value self) { return self.rank() < 2 ? self : swap_dims(self, 0, 1); });
+  m.impl("t_copy", [](Value self) {
+    base::check(self.rank() <= 2, "t() expects a tensor with <= 2 dimensions, but self is ",
+                self.rank(), "D");
+    return self.rank() < 2 ? self : swap_dims(self, 0, 1);
+  });
   m.impl("squeeze_copy", [](Value self) {
     return hlo::reshape(self, squeezed_sizes(self, wrap_dims({}, self.rank())));
   });

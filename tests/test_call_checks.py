@@ -1,0 +1,155 @@
+"""What a call refuses, and how its results are laid out, where neither a Meta kernel nor a lowering
+says it: as PyTorch's kernels for the CPU have it."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import fft, linalg
+from torch.nn import functional
+
+DTYPES_AND_VALUES = (
+    *((torch.uint8, 300), (torch.int8, 200), (torch.int32, 2**40), (torch.float16, 1e6)),
+    *((torch.bfloat16, 1e39), (torch.float32, 1e39), (torch.float32, 1j)),
+)
+CONVERSIONS = {
+    "masked_fill": lambda x, v: x.masked_fill(x == 1, v),
+    "masked_fill_": lambda x, v: x.masked_fill_(x == 1, v),
+    "fill_": lambda x, v: x.fill_(v),
+    "full": lambda x, v: torch.full((3,), v, dtype=x.dtype, device=x.device),
+    "full_like": lambda x, v: torch.full_like(x, v),
+    "index_fill": lambda x, v: x.index_fill(0, torch.tensor([1], device=x.device), v),
+    "scatter": lambda x, v: x.scatter(0, torch.tensor([1], device=x.device), v),
+    "setitem": lambda x, v: x.__setitem__(1, v),
+    "pad": lambda x, v: functional.pad(x, (1, 1), value=v),
+    "clamp": lambda x, v: x.clamp(max=v),
+}
+
+
+def outcome(function):
+    try:
+        function()
+    except Exception as error:
+        return type(error), str(error).split("\n")[0]
+    return None
+
+
+@pytest.mark.parametrize("name", CONVERSIONS)
+@pytest.mark.parametrize(("dtype", "value"), DTYPES_AND_VALUES, ids=str)
+def test_number_that_the_dtype_cannot_hold_is_refused(name, dtype, value, device):
+    want = outcome(lambda: CONVERSIONS[name](torch.ones(3, dtype=dtype), value))
+    got = outcome(lambda: CONVERSIONS[name](torch.ones(3, dtype=dtype, device=device), value))
+    assert got == want
+    fits = outcome(lambda: CONVERSIONS[name](torch.ones(3, dtype=dtype, device=device), 1))
+    assert fits is None
+
+
+BAD_CALLS = {
+    "exponential_": lambda x: x.exponential_(0),
+    "cauchy_": lambda x: x.cauchy_(0, -1),
+    "log_normal_": lambda x: x.log_normal_(0, 0),
+    "geometric_": lambda x: x.geometric_(1),
+    "huber_loss": lambda x: functional.huber_loss(x, x, delta=0),
+    "t_copy": lambda x: torch.ops.aten.t_copy(x[None]),
+    "embedding": lambda x: functional.embedding(x.long(), x[0]),
+    "conv1d": lambda x: functional.conv1d(x[None], x[None], stride=0),
+    "max": lambda x: x[:0].max(),
+    "amax": lambda x: x[:0].amax(),
+    "argmin": lambda x: x[:0].argmin(0),
+    "sort out=": lambda x: torch.msort(x, out=x.double()),
+    "dot out=": lambda x: torch.dot(x[0], x[0], out=x.sum().double()),
+    "index_select out=": lambda x: torch.index_select(
+        x, 0, torch.tensor([0], device=x.device), out=x.double()
+    ),
+    "mm out=": lambda x: torch.mm(x, x.t(), out=x.double()),
+    "isneginf out=": lambda x: torch.isneginf(x, out=x.double()),
+    "out= that overlaps": lambda x: torch.nan_to_num(x, out=x[:1, :1].expand(2, 3)),
+}
+
+
+@pytest.mark.parametrize("name", BAD_CALLS)
+def test_bad_call_is_refused_in_the_same_words(name, device):
+    want = outcome(lambda: BAD_CALLS[name](torch.rand(2, 3)))
+    assert want is not None
+    assert outcome(lambda: BAD_CALLS[name](torch.rand(2, 3).to(device))) == want
+
+
+def positive(x):
+    return x @ x.mT + 5 * torch.eye(x.shape[-2], device=x.device)
+
+
+LAYOUTS = {
+    "fft": lambda x: [fft.fft(x, dim=d) for d in (0, 1, 2)],
+    "rfft": lambda x: [fft.rfft(x, dim=1), fft.rfft2(x, dim=(0, 1)), fft.rfftn(x)],
+    "irfft": lambda x: [fft.irfft(x, dim=1), fft.irfftn(x, dim=(0, 1))],
+    "fftn": lambda x: [fft.fft2(x, dim=(0, 1)), fft.ifftn(x), fft.ihfft(x, dim=0)],
+    "cholesky": lambda x: [
+        *(linalg.cholesky(positive(x)), torch.cholesky_inverse(positive(x))),
+        torch.cholesky_solve(x, positive(x)),
+    ],
+    "lstsq": lambda x: [linalg.lstsq(x.mT, x.mT)[0], linalg.lstsq(x, x, driver="gels")[0]],
+    "qr": lambda x: [
+        *(*linalg.qr(x), *torch.geqrf(x)),
+        linalg.householder_product(x.mT, x[:, :, 0]),
+    ],
+    "eigen": lambda x: [*linalg.eig(positive(x)), *linalg.eigh(positive(x)), *linalg.svd(x)],
+    "lu": lambda x: [*linalg.lu(x), *linalg.lu_factor(x)],
+    "triangle": lambda x: [linalg.solve_triangular(positive(x), x, upper=True)],
+    "rot90": lambda x: [x.rot90(1, (0, 1)), x.rot90(2, (1, 2))],
+}
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_strides_are_those_of_the_cpu(name, device):
+    x = torch.rand(4, 5, 6)
+    want = [r.stride() for r in LAYOUTS[name](x)]
+    assert [r.stride() for r in LAYOUTS[name](x.to(device))] == want
+
+
+def test_cumprod_in_place_keeps_what_its_gradient_needs(device):
+    def gradient(x):
+        leaf = x.detach().requires_grad_()
+        y = leaf * 1
+        y.cumprod_(0)
+        return torch.autograd.grad(y.sum(), leaf)[0]
+
+    x = torch.rand(4, 3) + 0.5
+    torch.testing.assert_close(gradient(x.to(device)).cpu(), gradient(x))
+
+
+def test_product_is_not_a_view(device):
+    x = torch.rand(4, 3, device=device, requires_grad=True)
+    assert not x.prod()._is_view()
+    assert not x.prod(1)._is_view()
+
+
+@pytest.mark.parametrize("order", [[0, 1, 2, 3, 1, 0], [2, 0, 1, 3, 3, 2]])
+def test_bag_maximum_keeps_a_nan_that_comes_first(order, device):
+    weight = torch.tensor([[1.0, math.nan], [2.0, 0.0], [math.nan, 3.0], [0.5, math.nan]])
+    indices, offsets = torch.tensor(order), torch.tensor([0, 2, 2, 5])
+    want = functional.embedding_bag(indices, weight, offsets, mode="max")
+    got = functional.embedding_bag(
+        indices.to(device), weight.to(device), offsets.to(device), mode="max"
+    )
+    torch.testing.assert_close(got.cpu(), want, equal_nan=True, rtol=0, atol=0)
+
+
+def test_bessel_functions_have_the_precision_of_float64(device):
+    # Where PyTorch's own series for the CPU is off by 4e-7. Reference: Abramowitz and Stegun.
+    x = torch.tensor([1.0, 5.5, 7.0], dtype=torch.float64)
+    j0 = [0.7651976865579665514, -0.0068438694178191, 0.3000792705195556]
+    torch.testing.assert_close(
+        torch.special.bessel_j0(x.to(device)).cpu(),
+        torch.tensor(j0, dtype=torch.float64),
+        rtol=0,
+        atol=1e-14,
+    )
+    near = torch.linspace(-2, 2, 101, dtype=torch.float64)
+    torch.testing.assert_close(
+        torch.special.spherical_bessel_j0(near.to(device)).cpu(),
+        torch.special.spherical_bessel_j0(near),
+        rtol=0,
+        atol=1e-14,
+    )
