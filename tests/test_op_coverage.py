@@ -6,6 +6,9 @@ import pathlib
 import subprocess
 import sys
 
+import op_coverage
+from decompositions import DECOMPOSITIONS
+
 import torch_xla
 
 SCRIPT = pathlib.Path(__file__).resolve().parent.parent / "tools" / "op_coverage.py"
@@ -24,3 +27,10 @@ def test_page_is_current():
 
 def test_every_lowering_fits_an_operator():
     assert torch_xla._XLAC._registration_problems() == []
+
+
+def test_decompositions_are_those_listed():
+    listed = [name for names in DECOMPOSITIONS.values() for name in names]
+    assert len(listed) == len(set(listed))
+    lowered = set(torch_xla._XLAC._lowered_operators())
+    assert op_coverage.decomposed(op_coverage.overloads(), lowered) == set(listed)

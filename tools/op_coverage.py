@@ -9,8 +9,10 @@ from __future__ import annotations
 import collections
 import pathlib
 import sys
+import textwrap
 
 import torch
+from decompositions import DECOMPOSITIONS
 
 from torch_xla._XLAC import _dynamic_operators, _host_operators, _lowered_operators
 
@@ -47,6 +49,12 @@ What becomes of PyTorch's operators on the xla device, torch {version}. Overload
 variants are counted as operators of their own, as PyTorch does. A fallback is right, but slow: its
 inputs are computed and copied to the host and back.
 """
+
+
+DECOMPOSED = """\
+Where a lowering would add nothing, torch's own kernels in C++ call other operators, which are
+recorded. No decomposition in Python is used. The list is `tools/decompositions.py`; a test compares
+it with the dispatcher."""
 
 
 def overloads() -> dict[str, torch._ops.OpOverload]:
@@ -106,6 +114,20 @@ def outcome(name: str, op: torch._ops.OpOverload, lowered: set[str]) -> str:
     return "fallback"
 
 
+def decomposed(operators: dict[str, torch._ops.OpOverload], lowered: set[str]) -> set[str]:
+    """Those that torch takes apart below autograd, but for `out=` and tensors of other kinds."""
+    return {
+        name
+        for name, op in operators.items()
+        if outcome(name, op, lowered) == "composite"
+        and not torch._C._dispatch_has_kernel_for_dispatch_key(
+            op.name(), "CompositeImplicitAutograd"
+        )
+        and not any(argument.is_out for argument in op._schema.arguments)
+        and not any(part in name for part in _OTHER_KINDS)
+    }
+
+
 def count_rows(groups: dict[str, list[str]]) -> list[str]:
     """A table of how many operators are in each group, and what the group means."""
     rows = ["| outcome | operators | meaning |", "|---|---|---|"]
@@ -139,6 +161,9 @@ def page() -> str:
     for result in ("lowered", "host call", "sized by data", "view", "own kernel", "fallback"):
         lines += ["", f"### All: {result} ({len(groups[result])})", ""]
         lines += wrapped(by_packet(groups[result]))
+    lines += ["", "## Decompositions", "", *DECOMPOSED.splitlines()]
+    for reason, names in DECOMPOSITIONS.items():
+        lines += ["", *textwrap.wrap(f"{reason}:", 100), "", *wrapped(sorted(names))]
     return "\n".join(lines).replace("\n\n\n", "\n\n") + "\n"
 
 

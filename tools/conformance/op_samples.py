@@ -21,7 +21,7 @@ from torch_xla._XLAC import _clear_counters, _counter_names
 
 __all__ = [
     *("ARBITRARY_VALUES", "Verdict", "check", "compare", "describe", "entries", "gradients"),
-    *("moved", "samples", "tensors", "to_device"),
+    *("moved", "moved_as_it_lies", "samples", "tensors", "to_device"),
 ]
 
 
@@ -62,6 +62,34 @@ def moved(sample: SampleInput) -> SampleInput:
         to_device(sample.input),
         args=to_device(sample.args),
         kwargs=to_device(sample.kwargs),
+        broadcasts_input=sample.broadcasts_input,
+    )
+
+
+def moved_as_it_lies(sample: SampleInput) -> SampleInput:
+    """The sample on the device, with its tensors' strides, and with the memory that they share."""
+    memory: dict[int, torch.Tensor] = {}
+
+    def move(x: object) -> object:
+        if not isinstance(x, torch.Tensor) or x.layout != torch.strided or x.is_meta:
+            return to_device(x)
+        storage = x.untyped_storage()
+        key = storage._cdata
+        if key not in memory:
+            flat = torch.empty(0, dtype=x.dtype).set_(storage)  # type: ignore[call-overload]
+            memory[key] = flat.detach().to("xla")
+        base = memory[key]
+        if base.dtype != x.dtype:
+            base = base.view(x.dtype)
+        there = base.as_strided(x.shape, x.stride(), x.storage_offset())
+        if x.is_conj():
+            there = there.conj()
+        return there.detach().requires_grad_(x.requires_grad)
+
+    return SampleInput(
+        tree_map(move, sample.input),
+        args=tree_map(move, sample.args),
+        kwargs=tree_map(move, sample.kwargs),
         broadcasts_input=sample.broadcasts_input,
     )
 

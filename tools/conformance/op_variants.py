@@ -47,9 +47,16 @@ def _apply(op: Callable[..., object], sample: SampleInput) -> list[torch.Tensor]
     return op_samples.tensors(op(sample.input, *sample.args, **sample.kwargs))
 
 
+def _layout(tensor: torch.Tensor) -> list[int]:
+    """Strides of the dimensions in which there is a step to take."""
+    if not tensor.numel():
+        return []
+    return [stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if size > 1]
+
+
 def _strides(op: OpInfo, sample: SampleInput) -> _Outcome:
     results = _apply(op.op, sample)
-    return _Outcome(facts=[(r.stride() if r.numel() > 1 else (), r.dtype) for r in results])
+    return _Outcome(facts=[(_layout(r), r.dtype) for r in results])
 
 
 def _aliasing(op: OpInfo, sample: SampleInput) -> _Outcome:
@@ -68,10 +75,9 @@ def _aliasing(op: OpInfo, sample: SampleInput) -> _Outcome:
     return _Outcome(facts=facts)
 
 
-def _noncontiguous(op: OpInfo, sample: SampleInput) -> _Outcome:
-    strided = sample.noncontiguous()
-    results = _apply(op.op, strided)
-    return _Outcome(results, [r.stride() if r.numel() > 1 else () for r in results])
+def _laid_out(op: OpInfo, sample: SampleInput) -> _Outcome:
+    results = _apply(op.op, sample)
+    return _Outcome(results, [_layout(r) for r in results])
 
 
 def _in_place(op: OpInfo, sample: SampleInput) -> _Outcome:
@@ -126,7 +132,7 @@ def _out(
 
 
 VARIANTS = (
-    *("strides", "aliasing", "noncontiguous", "in place", "double backward"),
+    *("strides", "aliasing", "noncontiguous", "expanded", "in place", "double backward"),
     *_OUTS,
     "error",
 )
@@ -134,12 +140,14 @@ VARIANTS = (
 
 def _cases(op: OpInfo, variant: str) -> Callable[[SampleInput], _Outcome] | None:
     """How the variant is called, if the entry has it."""
+    if variant == "error":
+        return lambda sample: _Outcome(_apply(op.op, sample))
     if variant == "strides":
         return lambda sample: _strides(op, sample)
     if variant == "aliasing":
         return lambda sample: _aliasing(op, sample)
-    if variant == "noncontiguous":
-        return lambda sample: _noncontiguous(op, sample)
+    if variant in ("noncontiguous", "expanded"):
+        return lambda sample: _laid_out(op, sample)
     if variant == "in place" and op.inplace_variant is not None:
         return lambda sample: _Outcome() if sample.broadcasts_input else _in_place(op, sample)
     if variant == "double backward" and op.supports_gradgrad:
@@ -149,9 +157,12 @@ def _cases(op: OpInfo, variant: str) -> Callable[[SampleInput], _Outcome] | None
     return None
 
 
-def _attempt(call: Callable[[SampleInput], _Outcome], sample: SampleInput) -> _Outcome:
+def _attempt(
+    call: Callable[[SampleInput], _Outcome], sample: SampleInput, moved_for: str = ""
+) -> _Outcome:
+    """The call's outcome; of a variant, on the device."""
     try:
-        return call(sample)
+        return call(_moved(moved_for, sample) if moved_for else sample)
     except Exception as error:
         return _Outcome(error=error)
 
@@ -174,6 +185,41 @@ def _tell(outcome: _Outcome) -> str:
     return "a result" if outcome.error is None else op_samples.describe(outcome.error)
 
 
+def _expanded(sample: SampleInput) -> SampleInput | None:
+    """The sample with its first dimension repeated without memory, if it has one."""
+    x = sample.input
+    if not isinstance(x, torch.Tensor) or x.dim() == 0 or x.shape[0] < 2:
+        return None
+    first = x.detach()[:1].expand(x.shape)
+    return SampleInput(
+        first.requires_grad_(x.requires_grad), args=sample.args, kwargs=sample.kwargs
+    )
+
+
+def _samples(
+    op: OpInfo, dtype: torch.dtype, variant: str, with_grad: bool, most: int
+) -> list[SampleInput]:
+    """Those that the variant is called on."""
+    if variant == "error":
+        return list(_error_samples(op))[:most]
+    found = list(op_samples.samples(op, dtype, with_grad, most))
+    if variant == "noncontiguous":
+        return [
+            sample.noncontiguous()
+            for sample in found
+            if all(x.layout == torch.strided for x in _arguments(sample))
+        ]
+    if variant == "expanded":
+        return [sample for sample in map(_expanded, found) if sample is not None]
+    return found
+
+
+def _moved(variant: str, sample: SampleInput) -> SampleInput:
+    if variant in ("noncontiguous", "expanded", "error"):
+        return op_samples.moved_as_it_lies(sample)
+    return op_samples.moved(sample)
+
+
 def _error_samples(op: OpInfo) -> Iterator[SampleInput]:
     try:
         yield from (e.sample_input for e in op.error_inputs("cpu") if e.sample_input is not None)
@@ -191,23 +237,17 @@ def check(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for variant in variants:
-            samples: list[SampleInput]
-            call: Callable[[SampleInput], _Outcome] | None
-            if variant == "error":
-                samples = list(_error_samples(op))[:most]
-                call = lambda s: _Outcome(_apply(op.op, s))  # noqa: E731
-            else:
-                if variant == "double backward" and not with_grad:
-                    continue
-                samples = list(op_samples.samples(op, dtype, with_grad, most))
-                call = _cases(op, variant)
-            if call is None:
+            call = _cases(op, variant)
+            if call is None or (variant == "double backward" and not with_grad):
                 continue
-            for index, sample in enumerate(samples):
+            for index, sample in enumerate(_samples(op, dtype, variant, with_grad, most)):
                 expected = _attempt(call, sample)
                 if variant == "error" and expected.error is None:
                     continue
-                actual = _attempt(call, op_samples.moved(sample))
+                # Data that repeats itself may be what the CPU refuses, and only there.
+                if variant == "expanded" and expected.error is not None:
+                    continue
+                actual = _attempt(call, sample, moved_for=variant)
                 problem = _differ(expected, actual)
                 if problem:
                     problems.append(Problem(variant, str(index), problem))
