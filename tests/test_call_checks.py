@@ -153,3 +153,12 @@ def test_bessel_functions_have_the_precision_of_float64(device):
         rtol=0,
         atol=1e-14,
     )
+
+
+def test_list_of_numbers_on_the_cpu_takes_part(device):
+    factors = [torch.tensor(2.0), torch.tensor(3.0)]
+    made = [torch.ones(2, device=device), torch.ones(3, device=device)]
+    torch._foreach_mul_(made, factors)
+    assert [x.tolist() for x in made] == [[2, 2], [3, 3, 3]]
+    with pytest.raises(RuntimeError):
+        torch._foreach_mul_(made, [made[1].sum(), factors[0]])

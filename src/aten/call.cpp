@@ -287,11 +287,15 @@ graph::Attribute Call::attribute(const Argument& argument, const c10::IValue& va
   if (argument.travel == Travel::kOperand) {
     if (value.isTensor()) return tensor_attribute(value.toTensor(), entry);
     graph::OperandList list;
+    std::vector<graph::Number> numbers;
     for (const c10::IValue& element : value.toListRef()) {
       const graph::Attribute a =
           tensor_attribute(element.isNone() ? at::Tensor() : element.toTensor(), entry);
       if (const auto* operand = std::get_if<graph::Operand>(&a)) {
         list.indices.push_back(static_cast<std::int32_t>(operand->index));
+      } else if (const auto* number = std::get_if<graph::Number>(&a);
+                 number != nullptr && op_.lowering->is_foreach && list.indices.empty()) {
+        numbers.push_back(*number);
       } else {
         TORCH_CHECK(std::holds_alternative<std::monostate>(a), "aten::", op_.schema.name,
                     ": Input tensor is not an XLA tensor: ", element.toTensor().toString(),
@@ -299,7 +303,10 @@ graph::Attribute Call::attribute(const Argument& argument, const c10::IValue& va
         list.indices.push_back(-1);
       }
     }
-    return list;
+    if (numbers.empty()) return list;
+    TORCH_CHECK(list.indices.empty(), "aten::", op_.schema.name, ": the list '",
+                argument.schema.name, "' has tensors of the CPU beside tensors of the device");
+    return numbers;
   }
   if (value.isString()) return value.toStringRef();
   if (argument.schema.kind == ArgKind::kDType && !argument.schema.is_list) {
