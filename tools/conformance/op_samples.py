@@ -47,8 +47,7 @@ def to_device(value: object) -> object:
 
     def move(x: object) -> object:
         if isinstance(x, torch.Tensor):
-            moved = x.detach().to("xla")
-            return moved.requires_grad_(x.requires_grad) if x.is_leaf else moved
+            return x.detach().to("xla").requires_grad_(x.requires_grad)
         if isinstance(x, torch.device) or x == "cpu":
             return torch.device("xla")
         return x

@@ -1,0 +1,77 @@
+"""The other ways to call an operator: strides, aliasing, in place, `out=`, twice differentiated,
+wrongly; other dtypes; and PyTorch's databases of modules and optimizers.
+
+A fixed part of the entries, so that a run stays short; `tools/conformance` has them all. What is
+known to differ stands in `tests/op_variant_exceptions.txt`, strictly.
+"""
+
+from __future__ import annotations
+
+import pathlib
+
+import modules
+import op_samples
+import op_variants
+import optimizers
+import pytest
+import torch
+
+_LIST = pathlib.Path(__file__).with_name("op_variant_exceptions.txt")
+_PART = [op for op in op_samples.entries()[::16] if torch.float32 in op.supported_dtypes("cpu")]
+_DTYPES = (
+    *(torch.bfloat16, torch.float16, torch.float64, torch.int64, torch.int32, torch.uint8),
+    *(torch.bool, torch.complex64),
+)
+# Pairs of an entry and a dtype that it has.
+_TYPED = [
+    (op, dtype)
+    for op in op_samples.entries()[3::40]
+    for dtype in _DTYPES
+    if dtype in op.supported_dtypes("cpu")
+]
+
+
+def _exceptions() -> set[tuple[str, str]]:
+    """Pairs of an entry and what differs about it."""
+    lines = (line.split("#")[0].strip() for line in _LIST.read_text().splitlines())
+    return {(line.split(" ", 1)[0], line.split(" ", 1)[1].strip()) for line in lines if line}
+
+
+_EXCEPTIONS = _exceptions()
+
+
+def _expected(name: str) -> set[str]:
+    return {what for entry, what in _EXCEPTIONS if entry == name}
+
+
+@pytest.mark.parametrize("op", _PART, ids=lambda op: op.full_name)
+def test_variants_agree_with_cpu(op):
+    problems = op_variants.check(op, torch.float32, op_variants.VARIANTS, most=2)
+    assert {p.variant for p in problems} == _expected(op.full_name), problems
+
+
+@pytest.mark.parametrize(("op", "dtype"), _TYPED, ids=lambda p: getattr(p, "full_name", str(p)))
+def test_other_dtypes_agree_with_cpu(op, dtype):
+    verdict = op_samples.check(op, dtype, most=2)
+    differs = {str(dtype)} if verdict.status == "wrong" else set()
+    expected = _expected(op.full_name) & {str(dtype)}
+    assert differs == expected, verdict.detail
+
+
+@pytest.mark.parametrize("info", modules.entries()[::8], ids=lambda info: info.name)
+def test_module_agrees_with_cpu(info):
+    problems = modules.check(info, torch.float32)
+    assert bool(problems) == ("module" in _expected(info.name)), problems
+
+
+@pytest.mark.parametrize("info", optimizers.entries(), ids=lambda info: info.optim_cls.__name__)
+def test_optimizer_agrees_with_cpu(info):
+    problems = optimizers.check(info, most=3)
+    assert bool(problems) == ("optimizer" in _expected(info.optim_cls.__name__)), problems
+
+
+def test_exceptions_are_entries():
+    names = {op.full_name for op in op_samples.entries()}
+    names |= {info.name for info in modules.entries()}
+    names |= {info.optim_cls.__name__ for info in optimizers.entries()}
+    assert {entry for entry, _ in _EXCEPTIONS} <= names
