@@ -188,7 +188,9 @@ def _tell(outcome: _Outcome) -> str:
 def _expanded(sample: SampleInput) -> SampleInput | None:
     """The sample with its first dimension repeated without memory, if it has one."""
     x = sample.input
-    if not isinstance(x, torch.Tensor) or x.dim() == 0 or x.shape[0] < 2:
+    if not isinstance(x, torch.Tensor) or x.layout != torch.strided:
+        return None
+    if x.dim() == 0 or x.shape[0] < 2:
         return None
     first = x.detach()[:1].expand(x.shape)
     return SampleInput(
