@@ -304,3 +304,28 @@ def test_indexed_writes_of_what_is_written_are_refused(device):
         with pytest.raises(RuntimeError, match="refer to a single memory location"):
             write()
     assert x.tolist() == [[0, 1], [2, 3]]
+
+
+def test_reshaped_result_of_a_write_that_reads_what_it_writes():
+    """XLA:CPU once read `x[:, 1:2]` after it was overwritten."""
+
+    def program(device):
+        x = torch.arange(2.0, 8.0).reshape(1, 6).to(device)
+        torch_xla.sync()
+        x[:, 1:].mul_(x[:, 1:2].clone())
+        column = x.view(6, 1).clone()
+        storage = torch.arange(1.0, 31.0).to(device)
+        torch_xla.sync()
+        rows = storage.as_strided((3, 1, 2), (4, 0, 2), 2)
+        rows.view(1, 6)[:, 1:].mul_(rows[0, :, 1:].clone())
+        return column, storage
+
+    check(program)
+
+
+def test_parts_of_a_0_dim_complex_tensor_by_strides():
+    def program(device):
+        z = torch.tensor(3 + 4j).to(device)
+        return [z.view(1, 1).real.as_strided((), (), 0)]
+
+    check(program)

@@ -81,6 +81,8 @@ at::Tensor as_strided(const at::Tensor& self, at::IntArrayRef size, at::IntArray
     last += size[i] > 0 ? (size[i] - 1) * stride[i] : 0;
   }
   at::Tensor memory = make_tensor(impl.xla_device(), impl.alias());
+  // A tensor without dimensions can't be read as elements of another width.
+  if (memory.dim() == 0) memory = aten::view(memory, {1});
   if (memory.scalar_type() != self.scalar_type() && !memory.is_complex()) {
     memory = aten::view_dtype(memory, self.scalar_type());
   }

@@ -145,7 +145,11 @@ Value slice_write(Value parent, Value update, std::int64_t dim, const Promotable
   if (update.dims() == parent.dims()) return update;
   if (length == 1) step = 1;
   if (step == 1) {
-    return hlo::dynamic_update_slice(parent, update, start_indices(parent, dim, start));
+    const Value written =
+        hlo::dynamic_update_slice(parent, update, start_indices(parent, dim, start));
+    // XLA:CPU moves a reshape of the result into the operands, fuses them, and then writes in place
+    // what the update still reads.
+    return hlo::optimization_barrier({written})[0];
   }
   if (start.is_constant()) {
     return interleave(parent, update, dim, start.constant().to<std::int64_t>(), step);
