@@ -16,7 +16,7 @@ from counts import counted
 
 import torch_xla
 
-PROGRAMS = int(os.environ.get("VIEW_PROGRAMS", "1000"))
+PROGRAMS = int(os.environ.get("VIEW_PROGRAMS", "2000"))
 PER_TEST = 250
 
 

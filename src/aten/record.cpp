@@ -45,12 +45,21 @@ bool fills(const Operator& op) {
   return name == "zero_" || name.rfind("fill_.", 0) == 0 || name.rfind("masked_fill_.", 0) == 0;
 }
 
+// Operators whose Meta kernels let elements that share memory pass, and whose kernels do not.
+bool checks_in_kernel(const Operator& op) {
+  static const std::set<std::string> kNames = {"addbmm_",         "addmm_",  "bernoulli_.float",
+                                               "cumprod_",        "cumsum_", "exponential_",
+                                               "masked_scatter_", "normal_", "put_",
+                                               "random_",         "relu_",   "renorm_"};
+  return kNames.contains(op.schema.name);
+}
+
 const graph::Entry* make_entry(const Operator& op, const Call& call,
                                const torch::jit::Stack& stack) {
   graph::Entry entry = call.make_entry();
   try {
-    // Compiled Meta kernels check this themselves, where the kernel for the CPU does.
-    if (!op.compiled_meta.has_value() && !fills(op)) {
+    // Most compiled Meta kernels check this themselves, where the kernel for the CPU does.
+    if ((!op.compiled_meta.has_value() || checks_in_kernel(op)) && !fills(op)) {
       for (TensorImpl* impl :
            written_tensors(op.written, torch::jit::last(stack, op.arguments.size()))) {
         check_no_overlap(*impl->xla_type());
