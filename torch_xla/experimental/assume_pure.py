@@ -12,6 +12,7 @@ from torch_xla import _regions
 from torch_xla._regions import PureFunction, Tensors
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 
 
 class _Signature:
@@ -27,6 +28,15 @@ class _Signature:
             return results
 
         self.pure = PureFunction(run, "assume_pure")
+
+
+def _found(made: dict[Any, T], rest: Any, make: Callable[[Callable[..., Any], Any], T], fn: F) -> T:
+    """What was made of `fn` for this nesting of arguments with these constants, or is made now."""
+    others, spec = rest
+    key = (tuple(others), spec)
+    if key not in made:
+        made[key] = make(fn, rest)
+    return made[key]
 
 
 def assume_pure(fn: F, *, add_rng_seed_argument: bool = False) -> F:
@@ -48,11 +58,7 @@ def assume_pure(fn: F, *, add_rng_seed_argument: bool = False) -> F:
     @functools.wraps(fn)
     def pure(*args: Any, **kwargs: Any) -> Any:
         tensors, rest = _regions.flat((args, kwargs))
-        others, spec = rest
-        key = (tuple(others), spec)
-        found = signatures.get(key)
-        if found is None:
-            found = signatures[key] = _Signature(fn, rest)
+        found = _found(signatures, rest, _Signature, fn)
         results = found.pure(tensors)
         return _regions.unflat(results, found.result_rest)
 
@@ -102,11 +108,7 @@ def j2t_autograd(fn: Callable[..., Any], call_jax: Callable[..., Any] | None = N
     @functools.wraps(fn)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         tensors, rest = _regions.flat((args, kwargs))
-        others, spec = rest
-        key = (tuple(others), spec)
-        halves = functions.get(key)
-        if halves is None:
-            halves = functions[key] = _JaxHalves(fn, rest)
+        halves = _found(functions, rest, _JaxHalves, fn)
         results = _JaxCall.apply(halves, call, *tensors)  # type: ignore[no-untyped-call]
         return _regions.unflat(results, halves.result_rest)
 
