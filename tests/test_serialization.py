@@ -48,8 +48,30 @@ def test_map_location(location, source):
 def test_map_location_as_a_dictionary_or_function(device):
     tensor = torch.ones(2)
     assert save_and_load(tensor, map_location={"cpu": "xla:0"}).device == device
-    loaded = save_and_load(tensor, map_location=lambda storage, location: storage)
-    assert loaded.device.type == "cpu"
+    for source in (tensor, tensor.to(device)):
+        loaded = save_and_load(source, map_location=lambda storage, location: storage)
+        assert loaded.device.type == "cpu" and loaded.tolist() == [1, 1]
+    loaded = save_and_load(tensor.to(device), map_location=lambda storage, location: None)
+    assert loaded.device == device
+
+
+@pytest.mark.parametrize("location", [None, "cpu", "xla"])
+@pytest.mark.parametrize("source", ["cpu", "xla"])
+def test_files_whose_values_come_last(device, source, location):
+    whole = torch.arange(12.0)
+    data = {"whole": whole.to(source), "param": nn.Parameter(torch.tensor([1.5], device=source))}
+    if source == "cpu":
+        data["part"] = data["whole"][3:9].view(2, 3).t()
+    buffer = io.BytesIO()
+    torch.save(data, buffer, _use_new_zipfile_serialization=False)
+    buffer.seek(0)
+    loaded = torch.load(buffer, map_location=location)
+    assert {tensor.device.type for tensor in loaded.values()} == {location or source}
+    assert loaded["whole"].tolist() == whole.tolist()
+    assert loaded["param"].tolist() == [1.5] and loaded["param"].requires_grad
+    if source == "cpu":
+        loaded["whole"] += 1
+        assert loaded["part"].tolist() == (whole + 1)[3:9].view(2, 3).t().tolist()
 
 
 def test_missing_device_is_an_error_at_the_load():

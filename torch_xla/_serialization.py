@@ -9,6 +9,7 @@ upload their values; those that share a storage in the file share memory on the 
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,6 +18,20 @@ import torch
 from torch_xla import _XLAC, _devices
 
 _Part = tuple[torch.dtype, int, tuple[int, ...], tuple[int, ...]]
+
+
+class _Uploads(threading.local):
+    """What was made of storages whose values are not there yet: the tensor, and its values."""
+
+    early: list[tuple[torch.Tensor, torch.Tensor]] | None = None
+
+    def made(self, tensor: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+        if self.early is not None:
+            self.early.append((tensor, values))
+        return tensor
+
+
+_uploads = _Uploads()
 
 
 class _StorageToUpload(torch.UntypedStorage):
@@ -60,12 +75,15 @@ class _StorageToUpload(torch.UntypedStorage):
         part = flat.as_strided(size, stride, offset)
         if dtype not in self._whole:
             if part.numel() == count and part.is_contiguous():
-                self._whole[dtype] = part.to(self._target)
+                self._whole[dtype] = self._upload(part)
                 return self._whole[dtype]
             if part.numel() == count and torch.ops.aten.is_non_overlapping_and_dense(part):
-                return part.to(self._target)
-            self._whole[dtype] = flat.to(self._target)
+                return self._upload(part)
+            self._whole[dtype] = self._upload(flat)
         return self._whole[dtype].as_strided(size, stride, offset)
+
+    def _upload(self, values: torch.Tensor) -> torch.Tensor:
+        return _uploads.made(values.to(self._target), values)
 
 
 def _tag(storage: Any) -> str | None:
@@ -95,18 +113,49 @@ def _set_from_storage(
     return tensor.set_(part)  # type: ignore[call-overload, no-any-return]
 
 
-def _rebuild_detached() -> None:
+def _rebuild_tensors() -> None:
     """PyTorch rebuilds a saved or copied tensor of a device without storage by `data.to(device)`,
-    which is no leaf if `data` requires gradients; then it fails to set `requires_grad`."""
+    which is no leaf if `data` requires gradients; then it fails to set `requires_grad`. And it takes
+    no function as `map_location` for such a tensor."""
     original: Callable[..., torch.Tensor] = torch._utils._rebuild_device_tensor_from_cpu_tensor
+    state = torch.serialization._serialization_tls
 
     @functools.wraps(original)
     def rebuild(
         data: torch.Tensor, dtype: torch.dtype, device: str, requires_grad: bool
     ) -> torch.Tensor:
-        return original(data.detach(), dtype, device, requires_grad)
+        location = state.map_location
+        if callable(location):
+            moved = location(data.untyped_storage(), device)
+            state.map_location = device if moved is None else str(moved.device)
+        try:
+            tensor = original(data.detach(), dtype, device, requires_grad)
+        finally:
+            state.map_location = location
+        return _uploads.made(tensor, data.detach())
 
     torch._utils._rebuild_device_tensor_from_cpu_tensor = rebuild
+
+
+def _upload_when_read() -> None:
+    """Files of `_use_new_zipfile_serialization=False` have the values behind the tensors, so that
+    tensors on an xla device are made too early. They get their values at the end."""
+    original: Callable[..., Any] = torch.serialization._legacy_load
+    state = torch.serialization._serialization_tls
+
+    @functools.wraps(original)
+    def load(file: Any, map_location: Any, *args: Any, **kwargs: Any) -> Any:
+        _uploads.early, state.map_location = [], map_location
+        try:
+            loaded = original(file, map_location, *args, **kwargs)
+            with torch.no_grad():
+                for tensor, values in _uploads.early:
+                    tensor.copy_(values)
+        finally:
+            _uploads.early, state.map_location = None, None
+        return loaded
+
+    torch.serialization._legacy_load = load
 
 
 def _refuse_views() -> None:
@@ -147,7 +196,8 @@ def install() -> None:
     """Register with `torch.load`, and the operator by which it makes tensors out of storages; mend
     what rebuilds tensors."""
     torch.serialization.register_package(27, _tag, _restore)
-    _rebuild_detached()
+    _rebuild_tensors()
+    _upload_when_read()
     _refuse_views()
     _storages_have_no_address()
     _library.impl("set_.source_Storage_storage_offset", _set_from_storage, "XLA")

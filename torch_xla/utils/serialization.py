@@ -9,7 +9,6 @@ from __future__ import annotations
 import gc
 import os
 import pathlib
-import pickle
 from typing import Any
 
 import torch
@@ -73,7 +72,8 @@ def load(path: str | os.PathLike[str], map_location: Any = None, weights_only: b
             trust only.
 
     Raises:
-        RuntimeError: it is no such file, or damaged, or needs `weights_only=False`.
+        RuntimeError: it is no such file, or damaged, or needs `weights_only=False`, or there is no
+            device `map_location`.
         FileNotFoundError: it, or the file of one of its tensors, is not there.
     """
     references = _load_file(pathlib.Path(path), None, weights_only)
@@ -100,9 +100,11 @@ def _load_file(path: pathlib.Path, map_location: Any, weights_only: bool) -> Any
     try:
         with torch.serialization.safe_globals([TensorReference]):
             return torch.load(path, map_location=map_location, weights_only=weights_only)
-    except (RuntimeError, pickle.UnpicklingError, EOFError, ValueError, KeyError) as error:
+    except OSError:
+        raise
+    except Exception as error:  # a damaged pickle raises anything
         raise RuntimeError(
-            f"load: '{path}' is not a checkpoint of tensors, or damaged: {error}"
+            f"load: '{path}' can't be read as a checkpoint of tensors: {type(error).__name__}: {error}"
         ) from error
 
 
