@@ -36,7 +36,8 @@ import torch_xla.distributed.spmd as xs
 import torch_xla.distributed.xla_multiprocessing as xmp
 import torch_xla.runtime as xr
 import torch_xla.utils.utils as xu
-from torch_xla.experimental import callback, custom_kernel, plugins
+from torch_xla.distributed.spmd import debugging
+from torch_xla.experimental import callback, custom_kernel, plugins, xla_marker
 from torch_xla.experimental.distributed_checkpoint import (
     CheckpointManager,
     SPMDLoadPlanner,
@@ -44,6 +45,7 @@ from torch_xla.experimental.distributed_checkpoint import (
     prime_optimizer,
 )
 from torch_xla.experimental.spmd_fully_sharded_data_parallel import SpmdFullyShardedDataParallel
+from torch_xla.experimental.xla_quantized_matmul import XlaQuantizedLinear
 from torch_xla.utils import dlpack, gcsfs, keyd_queue
 from torch_xla.utils.closures import AsyncClosureHandler
 
@@ -117,6 +119,19 @@ def barred() -> bool:
     text = torch_xla._XLAC._get_xla_tensors_stablehlo([x.grad])
     handle.remove()
     return "optimization_barrier" in text
+
+
+def virtual_device_used() -> bool:
+    xr.use_spmd(auto=True)
+    is_on = xr.is_spmd()
+    xr._is_spmd = False  # there is no way back for programs
+    return is_on
+
+
+def quantized() -> bool:
+    layer = XlaQuantizedLinear(2, 1, is_symmetric=True, block_size=-1, int4_weight=False).to(XLA)
+    layer.load_quantized_weight(torch.tensor([[3, 4]], dtype=torch.int8), torch.tensor([0.5]))
+    return layer(ones(1, 2)).tolist() == [[3.5]]
 
 
 def planned() -> bool:
@@ -265,7 +280,7 @@ A3: dict[str, Callable[[], Any]] = {
     ),
     "runtime_device_attributes": lambda: "name" in xr.runtime_device_attributes(XLA),
     "global_runtime_device_attributes": lambda: len(xr.global_runtime_device_attributes()),
-    "use_spmd": lambda: attempt(lambda: xr.use_spmd(auto=True), NotImplementedError),
+    "use_spmd": virtual_device_used,
     "is_spmd": lambda: xr.is_spmd() is False,
     "initialize_cache": lambda: attempt(
         lambda: (ones() + 1).tolist() and xr.initialize_cache("x", readonly=False), RuntimeError
@@ -332,6 +347,26 @@ A4: dict[str, Callable[[], Any]] = {
         xs.mark_sharding_with_gradients(ones(2), xs.Mesh(*MESH), (None,)) is not None
     ),
     "spmd.clear_sharding": lambda: xs.clear_sharding(ones()) is not None,
+    "spmd.annotate_custom_sharding": lambda: (
+        xs.annotate_custom_sharding(ones(2), xs.Mesh(*MESH), (None,)) is not None
+    ),
+    "spmd.shard_as": lambda: len(xs.shard_as(ones(), ones())) == 2,
+    "spmd.enable_manual_sharding": lambda: (
+        xs.enable_manual_sharding(ones(), (None,), mesh=xs.Mesh(*MESH)).global_tensor.tolist()
+        == [1, 1]
+    ),
+    "spmd.disable_manual_sharding": lambda: (
+        xs.disable_manual_sharding(ones(), (None,), (2,), mesh=xs.Mesh(*MESH)).tolist() == [1, 1]
+    ),
+    "spmd.auto_policy": lambda: callable(xs.auto_policy),
+    "spmd.debugging.visualize_tensor_sharding": lambda: debugging.visualize_tensor_sharding(ones()),
+    "spmd.debugging.visualize_sharding": lambda: debugging.visualize_sharding(
+        "{replicated}", use_color=True, scale=1.0, min_width=9, max_width=80
+    ),
+    "xmp.create_optimized_replica_groups": lambda: (
+        xm.all_reduce("sum", ones(), groups=xmp.create_optimized_replica_groups()).tolist()
+        == [1, 1]
+    ),
     "spmd.XLAShardedTensor": lambda: (
         xs.XLAShardedTensor(ones(2, 2), xs.Mesh(*MESH), ("data", None)).local_shards[0].data.shape
         == (2, 2)
@@ -469,6 +504,17 @@ A6: dict[str, Callable[[], Any]] = {
 }
 
 A7: dict[str, Callable[[], Any]] = {
+    "xla_quantized_matmul.XlaQuantizedLinear": quantized,
+    "xla_marker": lambda: (
+        xla_marker.serialize_composite_attr({"a": 1})
+        and torch.ops.xla.mark_tensor(ones(), "v.op", 0, "0", True, None).tolist() == [1, 1]
+    ),
+    "torch.ops.xla.dynamo_mark_sharding": lambda: (
+        torch.ops.xla.dynamo_mark_sharding(ones(), [0], [1], "('x',)", "('x',)").tolist() == [1, 1]
+    ),
+    "torch.ops.xla.dynamo_set_buffer_donor_": lambda: (
+        torch.ops.xla.dynamo_set_buffer_donor_(ones(), False).tolist() == [1, 1]
+    ),
     "plugins.DevicePlugin": lambda: attempt(
         plugins.DevicePlugin().library_path, NotImplementedError
     ),
@@ -622,15 +668,6 @@ def test_name_takes_its_documented_arguments(row):
 
 # Names of the list that are not there, with what they would be for. One that comes leaves it.
 MISSING = {
-    "distributed.spmd.annotate_custom_sharding": "tensors split over several devices",
-    "distributed.spmd.shard_as": "the same",
-    "distributed.spmd.auto_policy": "shardings that XLA finds",
-    "distributed.spmd.enable_manual_sharding": "code per shard",
-    "distributed.spmd.debugging.visualize_tensor_sharding": "drawings of shardings",
-    "distributed.xla_multiprocessing.create_optimized_replica_groups": "groups by a TPU's topology",
-    "experimental.xla_quantized_matmul.XlaQuantizedLinear": "quantised products",
-    "distributed.spmd.debugging.visualize_sharding": "drawings of shardings",
-    "experimental.xla_marker": "how torch_xla writes composites within",
     "utils.cached_dataset.CachedDataset": "removed from torch_xla, too",
     "utils.tf_record_reader": "removed from torch_xla, too",
     "tf_saved_model_integration": "needs TensorFlow",

@@ -13,6 +13,7 @@ from torch import nn
 
 import torch_xla
 import torch_xla.core.xla_model as xm
+from torch_xla.experimental import xla_marker
 from torch_xla.experimental.mark_pattern_utils import StableHLOCompositeBuilder
 from torch_xla.experimental.stablehlo_custom_call import stablehlo_custom_call
 from torch_xla.stablehlo import (
@@ -315,6 +316,27 @@ def test_marks_are_nothing_elsewhere(device):
         StableHLOCompositeBuilder("scaled")
     with pytest.raises(ValueError, match="'bad' must be a number"):
         StableHLOCompositeBuilder("vendor.op", {"bad": [1]})
+
+
+@pytest.mark.parametrize("attr", [{"eps": 0.5}, xla_marker.serialize_composite_attr({"eps": 0.5})])
+def test_composite_written_by_hand(device, attr):
+    mark = torch.ops.xla.mark_tensor
+
+    class ByHand(nn.Module):
+        def forward(self, x):
+            x = mark(x, name="vendor.double", pos=0, id="0", is_input=True)
+            return mark(x * 2, "vendor.double", 0, "0", False, attr) + 1
+
+    x = torch.arange(3.0)
+    module = exported_program_to_stablehlo(torch.export.export(ByHand(), (x,)))
+    text = module.get_stablehlo_text()
+    assert text.count('"stablehlo.composite"') == 1
+    assert 'name = "vendor.double"' in text and '"eps" = ' in text
+    parse(text)
+    for got in (module(x).cpu(), ByHand()(x), ByHand()(x.to(device)).cpu()):
+        assert got.tolist() == [1, 3, 5]
+    with pytest.raises(ValueError, match=r"vendor\.op"):
+        mark(x, "double", 0, "0", True)
 
 
 def test_random_programs_are_exported_with_their_key(device):

@@ -137,11 +137,14 @@ def use_spmd(auto: bool = False) -> None:
     """Let one device stand for all, so that tensors are split over them. With one device that is
     the device itself.
 
+    Args:
+        auto: let XLA find how tensors are split. On one device there is one way.
+
     Raises:
-        NotImplementedError: there are several, or shardings are to be found automatically.
+        NotImplementedError: there are several devices.
     """
     global _is_spmd
-    if auto or _XLAC._device_count() > 1:
+    if _XLAC._device_count() > 1:
         raise NotImplementedError(
             f"use_spmd: SPMD on {_XLAC._device_count()} devices{', automatic' if auto else ''}, is "
             "not supported yet; make one device visible (CPU_NUM_DEVICES=1)"

@@ -87,3 +87,9 @@ class MpSerialExecutor:
         """What `fn()` returns, when it is this replica's turn."""
         with self._lock:
             return fn()
+
+
+def create_optimized_replica_groups() -> list[list[int]] | None:
+    """Groups of replicas that are close to each other on the machine, as `groups=` of the
+    collectives takes them. None, which is all in one group: there is one replica."""
+    return None

@@ -29,11 +29,10 @@ class StableHLOCompositeBuilder:
         self, name: str, attr: dict[str, Any] | None = None, skip_inlining: bool = False
     ) -> None:
         del skip_inlining
-        if "." not in name.strip("."):
-            raise ValueError(f"a composite's name must look like vendor.op, got {name!r}")
+        check_name(name)
         self._name = name
         self._id = f"{name}#{next(_numbers)}"
-        self._attributes = _encode(attr or {})
+        self._attributes = encoded(attr or {})
 
     def mark_inputs(self, *tensors: torch.Tensor) -> Any:
         """The tensors, marked: compute the composite from what this returns."""
@@ -53,7 +52,12 @@ class StableHLOCompositeBuilder:
         return marked[0] if len(marked) == 1 else tuple(marked)
 
 
-def _encode(attributes: dict[str, Any]) -> str:
+def check_name(name: str) -> None:
+    if "." not in name.strip("."):
+        raise ValueError(f"a composite's name must look like vendor.op, got {name!r}")
+
+
+def encoded(attributes: dict[str, Any]) -> str:
     """Lines "name=kind:value", as src/ops/composite.cpp reads them."""
     lines = []
     for name, value in attributes.items():

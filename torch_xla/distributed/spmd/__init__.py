@@ -1,7 +1,9 @@
 """One program over a mesh of devices. Here the mesh has one device: every sharding is the whole
 tensor, and annotations are checked and kept."""
 
+import torch_xla.distributed.spmd.operators  # noqa: F401 (registers torch.ops.xla.*)
 from torch_xla.distributed.spmd.dtensor import (
+    auto_policy,
     convert_to_xla_mesh,
     convert_to_xla_partition_spec,
     xla_distribute_module,
@@ -21,16 +23,24 @@ from torch_xla.distributed.spmd.mesh import (
     get_global_mesh,
     set_global_mesh,
 )
-from torch_xla.distributed.spmd.sharded_tensor import XLAShardedTensor
+from torch_xla.distributed.spmd.sharded_tensor import (
+    XLAShardedTensor,
+    disable_manual_sharding,
+    enable_manual_sharding,
+)
 from torch_xla.distributed.spmd.sharding import (
     ShardingSpec,
     ShardingType,
     XLAShard,
+    annotate_custom_sharding,
     clear_sharding,
     local_shards,
     mark_sharding,
     mark_sharding_with_gradients,
+    shard_as,
     sharding_of,
+    sharding_text,
+    sharding_type,
     wrap_if_sharded,
 )
 
@@ -43,18 +53,25 @@ __all__ = [
     "XLAPatchedLinear",
     "XLAShard",
     "XLAShardedTensor",
+    "annotate_custom_sharding",
     "apply_backward_optimization_barrier",
     "apply_xla_patch_to_nn_linear",
+    "auto_policy",
     "clear_sharding",
     "convert_to_xla_mesh",
     "convert_to_xla_partition_spec",
+    "disable_manual_sharding",
+    "enable_manual_sharding",
     "get_1d_mesh",
     "get_global_mesh",
     "local_shards",
     "mark_sharding",
     "mark_sharding_with_gradients",
     "set_global_mesh",
+    "shard_as",
     "sharding_of",
+    "sharding_text",
+    "sharding_type",
     "wrap_if_sharded",
     "xla_distribute_module",
     "xla_distribute_tensor",

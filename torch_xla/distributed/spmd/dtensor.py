@@ -58,6 +58,19 @@ def xla_distribute_tensor(
     return mark_sharding(moved, mesh, spec)
 
 
+def auto_policy(mod_name: str, mod: nn.Module, mesh: Any) -> None:
+    """A `partition_fn` for `xla_distribute_module` that leaves the choice to XLA. On one device
+    there is one: all of each parameter."""
+    del mod_name
+    placed = convert_to_xla_mesh(mesh)
+    if placed.size() > 1:
+        raise NotImplementedError(
+            f"auto_policy: a mesh of {placed.size()} devices is not supported yet"
+        )
+    for parameter in mod.parameters(recurse=False):
+        mark_sharding(parameter, placed, (None,) * parameter.dim())
+
+
 def xla_distribute_module(
     module: nn.Module,
     device_mesh: Any = None,

@@ -14,8 +14,11 @@ from torch_xla.distributed.spmd.sharding import (
     ShardingType,
     XLAShard,
     local_shards,
+    manual_region,
     mark_sharding,
     sharding_of,
+    sharding_text,
+    sharding_type,
 )
 
 
@@ -66,8 +69,14 @@ class XLAShardedTensor(torch.Tensor):
             self.global_tensor.copy_(shards[0].data)
 
     @property
-    def sharding_type(self) -> ShardingType:
-        return ShardingType.REPLICATED
+    def sharding_type(self) -> ShardingType | None:
+        """How the tensor lies on its mesh; None when nothing was said of it."""
+        return sharding_type(self.global_tensor)
+
+    @property
+    def sharding_spec(self) -> str:
+        """The same as XLA prints it."""
+        return sharding_text(self.global_tensor)
 
     @property
     def partition_spec(self) -> PartitionSpec | None:
@@ -103,3 +112,38 @@ class XLAShardedTensor(torch.Tensor):
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         with torch._C.DisableTorchFunctionSubclass():
             return func(*args, **(kwargs or {}))
+
+
+def enable_manual_sharding(
+    t: torch.Tensor, partition_spec: PartitionSpec, *, mesh: Mesh | None = None
+) -> XLAShardedTensor:
+    """Let the code that follows see, as `global_tensor` of the result, each device's part of a
+    tensor.
+
+    Args:
+        t: the tensor.
+        partition_spec: how it is split, as for `mark_sharding`.
+        mesh: the devices; by default the global mesh.
+    """
+    return XLAShardedTensor(
+        manual_region("enable_manual_sharding", t, partition_spec, mesh, is_manual=True)
+    )
+
+
+def disable_manual_sharding(
+    t: torch.Tensor,
+    partition_spec: PartitionSpec,
+    full_shape: Sequence[int],
+    *,
+    mesh: Mesh | None = None,
+) -> XLAShardedTensor:
+    """Make one tensor of shape `full_shape` of the devices' parts: what `enable_manual_sharding`
+    began ends."""
+    if tuple(t.shape) != tuple(full_shape):
+        raise ValueError(
+            f"disable_manual_sharding: on one device the part is the whole tensor, expected "
+            f"{tuple(full_shape)}, got {tuple(t.shape)}"
+        )
+    return XLAShardedTensor(
+        manual_region("disable_manual_sharding", t, partition_spec, mesh, is_manual=False)
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import math
 import weakref
 from collections.abc import Sequence
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import torch
 
 from torch_xla import _XLAC
-from torch_xla.distributed.spmd.mesh import Mesh
+from torch_xla.distributed.spmd.mesh import Mesh, get_global_mesh
 
 # Per dimension of a tensor: None, or the axis or axes of the mesh that split it.
 PartitionSpec = Sequence[Any]
@@ -61,6 +62,19 @@ class XLAShard:
 
 # By id, as tensors compare by value. An entry goes with its tensor.
 _shardings: dict[int, ShardingSpec] = {}
+# Those of the entries whose tensors are one device's part, between `enable_manual_sharding` and
+# `disable_manual_sharding`.
+_manual: set[int] = set()
+
+
+def _forget(key: int) -> None:
+    _shardings.pop(key, None)
+    _manual.discard(key)
+
+
+def _whole(t: torch.Tensor) -> torch.Tensor:
+    """The tensor of which something was said: an `XLAShardedTensor` speaks of another one."""
+    return getattr(t, "global_tensor", t)
 
 
 def _axes(what: str, mesh: Mesh, partition_spec: PartitionSpec) -> list[int]:
@@ -94,18 +108,23 @@ def mark_sharding(t: torch.Tensor, mesh: Mesh, partition_spec: PartitionSpec) ->
     Raises:
         ValueError: the specification does not fit the mesh or the tensor.
     """
-    if not _XLAC._is_xla_tensor(t):
-        raise ValueError(f"mark_sharding: expected an xla tensor, got one on {t.device}")
-    if len(partition_spec) != t.dim():
-        raise ValueError(
-            f"mark_sharding: expected an entry for each of the tensor's {t.dim()} dimensions, got "
-            f"{partition_spec}"
-        )
-    spec = ShardingSpec(mesh, tuple(partition_spec))
-    if id(t) not in _shardings:
-        weakref.finalize(t, _shardings.pop, id(t), None)
-    _shardings[id(t)] = spec
+    _place("mark_sharding", t, ShardingSpec(mesh, tuple(partition_spec)))
     return t
+
+
+def _place(what: str, t: torch.Tensor, spec: ShardingSpec, is_manual: bool = False) -> None:
+    t = _whole(t)
+    if not _XLAC._is_xla_tensor(t):
+        raise ValueError(f"{what}: expected an xla tensor, got one on {t.device}")
+    if not spec.can_apply(t):
+        raise ValueError(
+            f"{what}: expected an entry for each of the tensor's {t.dim()} dimensions, got "
+            f"{spec.partition_spec}"
+        )
+    if id(t) not in _shardings:
+        weakref.finalize(t, _forget, id(t))
+    _shardings[id(t)] = spec
+    (_manual.add if is_manual else _manual.discard)(id(t))
 
 
 def mark_sharding_with_gradients(
@@ -115,15 +134,78 @@ def mark_sharding_with_gradients(
     return mark_sharding(t, mesh, partition_spec)
 
 
+def annotate_custom_sharding(
+    t: torch.Tensor, mesh: Mesh, partition_spec: PartitionSpec
+) -> torch.Tensor:
+    """As `mark_sharding`, for a tensor of which something else was said before: from here on it
+    lies so."""
+    _place("annotate_custom_sharding", t, ShardingSpec(mesh, tuple(partition_spec)))
+    return t
+
+
+def shard_as(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Let two tensors of one shape lie alike: as was said of `b`, or else of `a`.
+
+    Returns:
+        Both tensors.
+    """
+    if a.shape != b.shape:
+        raise ValueError(
+            f"shard_as: expected tensors of one shape, got {tuple(a.shape)} and {tuple(b.shape)}"
+        )
+    spec = sharding_of(b) or sharding_of(a)
+    if spec is not None:
+        _place("shard_as", a, spec)
+        _place("shard_as", b, spec)
+    return a, b
+
+
 def clear_sharding(t: torch.Tensor) -> torch.Tensor:
     """Forget what `mark_sharding` said of a tensor."""
-    _shardings.pop(id(t), None)
+    t = _whole(t)
+    _forget(id(t))
     return t
 
 
 def sharding_of(t: torch.Tensor) -> ShardingSpec | None:
     """What `mark_sharding` said of a tensor."""
-    return _shardings.get(id(t))
+    return _shardings.get(id(_whole(t)))
+
+
+def sharding_type(t: torch.Tensor) -> ShardingType | None:
+    """How a tensor lies on its mesh; None when nothing was said of it."""
+    spec = sharding_of(t)
+    if spec is None:
+        return None
+    if id(_whole(t)) in _manual:
+        return ShardingType.MANUAL
+    used = _axes("sharding_type", spec.mesh, spec.partition_spec)
+    if not used:
+        return ShardingType.REPLICATED
+    return ShardingType.TILED if len(used) == len(spec.mesh.mesh_shape) else ShardingType.PARTIAL
+
+
+def sharding_text(t: torch.Tensor) -> str:
+    """The same as XLA prints it: "{devices=[2,1]0,1}", "{replicated}", "{manual}", or no text.
+    Each number is a device, in the order of the tiles; those that hold the same tile are the last
+    dimension."""
+    spec, kind = sharding_of(t), sharding_type(t)
+    if spec is None:
+        return ""
+    if kind in (ShardingType.MANUAL, ShardingType.REPLICATED):
+        return "{manual}" if kind == ShardingType.MANUAL else "{replicated}"
+    sizes = spec.mesh.mesh_shape
+    used = _axes("sharding_text", spec.mesh, spec.partition_spec)
+    tiles = [
+        math.prod(sizes[axis] for axis in _axes("sharding_text", spec.mesh, (entry,)))
+        for entry in spec.partition_spec
+    ]
+    rest = [axis for axis in range(len(sizes)) if axis not in used]
+    copies = math.prod(sizes[axis] for axis in rest)
+    numbers = spec.mesh.get_logical_mesh().transpose(used + rest).ravel().tolist()
+    shown = ",".join(map(str, [*tiles, copies] if copies > 1 else tiles))
+    end = " last_tile_dim_replicate" if copies > 1 else ""
+    return f"{{devices=[{shown}]{','.join(map(str, numbers))}{end}}}"
 
 
 def wrap_if_sharded(x: Any) -> Any:
@@ -133,4 +215,27 @@ def wrap_if_sharded(x: Any) -> Any:
 
 def local_shards(t: torch.Tensor) -> list[XLAShard]:
     """The parts of a tensor that are on this process's devices."""
-    return [XLAShard(t.detach().cpu())]
+    return [XLAShard(_whole(t).detach().cpu())]
+
+
+def manual_region(
+    what: str,
+    t: torch.Tensor,
+    partition_spec: PartitionSpec,
+    mesh: Mesh | None,
+    is_manual: bool,
+) -> torch.Tensor:
+    """The tensor on its way into or out of code that sees one device's part: on a mesh of one
+    device that is all of it."""
+    mesh = mesh or get_global_mesh()
+    if mesh is None:
+        raise ValueError(f"{what}: there is no mesh; pass one, or set_global_mesh")
+    if mesh.size() > 1:
+        raise NotImplementedError(f"{what}: a mesh of {mesh.size()} devices is not supported yet")
+    moved = _whole(t).clone()
+    _place(what, moved, ShardingSpec(mesh, tuple(partition_spec)), is_manual)
+    return moved
+
+
+# Without an annotation the extension module's own answer, an empty text, is the right one.
+_XLAC._get_xla_sharding_spec = sharding_text  # type: ignore[assignment]
