@@ -56,7 +56,7 @@ test-python: install
 	pytest $(PYTEST_FLAGS)
 
 # The script's own folder comes first in sys.path, so that the installed package is measured.
-BENCHMARKS ?= record train overlap startup
+BENCHMARKS ?= record train overlap startup warm_cache openxla
 bench: install
 	for name in $(BENCHMARKS); do python benchmarks/$$name.py $(ARGS) || exit 1; done
 

@@ -115,8 +115,8 @@ def _set_from_storage(
 
 def _rebuild_tensors() -> None:
     """PyTorch rebuilds a saved or copied tensor of a device without storage by `data.to(device)`,
-    which is no leaf if `data` requires gradients; then it fails to set `requires_grad`. And it takes
-    no function as `map_location` for such a tensor."""
+    which is no leaf if `data` requires gradients; then it fails to set `requires_grad`. And for
+    such a tensor it takes no function as `map_location`."""
     original: Callable[..., torch.Tensor] = torch._utils._rebuild_device_tensor_from_cpu_tensor
     state = torch.serialization._serialization_tls
 
@@ -126,7 +126,8 @@ def _rebuild_tensors() -> None:
     ) -> torch.Tensor:
         location = state.map_location
         if callable(location):
-            moved = location(data.untyped_storage(), device)
+            storage: Any = data.untyped_storage()
+            moved = location(storage, device)
             state.map_location = device if moved is None else str(moved.device)
         try:
             tensor = original(data.detach(), dtype, device, requires_grad)
@@ -155,7 +156,7 @@ def _upload_when_read() -> None:
             _uploads.early, state.map_location = None, None
         return loaded
 
-    torch.serialization._legacy_load = load
+    torch.serialization._legacy_load = load  # type: ignore[assignment]
 
 
 def _refuse_views() -> None:

@@ -103,9 +103,8 @@ def _load_file(path: pathlib.Path, map_location: Any, weights_only: bool) -> Any
     except OSError:
         raise
     except Exception as error:  # a damaged pickle raises anything
-        raise RuntimeError(
-            f"load: '{path}' can't be read as a checkpoint of tensors: {type(error).__name__}: {error}"
-        ) from error
+        reason = f"{type(error).__name__}: {error}"
+        raise RuntimeError(f"load: '{path}' is no checkpoint of tensors: {reason}") from error
 
 
 def _write(data: Any, path: pathlib.Path) -> None:
