@@ -3,7 +3,8 @@ branches, `torch.compile` and `assume_pure` are made of."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -28,6 +29,14 @@ def type_of(tensor: torch.Tensor) -> tuple[Any, ...]:
     return (tensor.shape, tensor.stride(), tensor.dtype, tensor.device)
 
 
+@contextlib.contextmanager
+def _normal_tensors() -> Iterator[None]:
+    """Inference mode is off inside; gradients stay off if it was on."""
+    is_on = torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
+    with torch.inference_mode(False), torch.set_grad_enabled(is_on):
+        yield
+
+
 class Captured:
     """A function captured for the types of `examples`.
 
@@ -47,8 +56,10 @@ class Captured:
         generator.set_state(self.rng_state)
         capture = _XLAC._Capture(index)
         try:
-            stand_ins = [capture.placeholder(example) for example in examples]
-            results = list(function(*stand_ins))
+            # Tensors of inference mode do not count the writes to them.
+            with _normal_tensors():
+                stand_ins = [capture.placeholder(example) for example in examples]
+                results = list(function(*stand_ins))
             written = [i for i, stand_in in enumerate(stand_ins) if stand_in._version > 0]
             self.graph = capture.finish(results + [stand_ins[i] for i in written])
         finally:

@@ -10,7 +10,6 @@
 #include "aten/generator.h"
 #include "aten/tensor.h"
 #include "graph/location.h"
-#include "runtime/executor.h"
 
 namespace torch_xla::aten {
 namespace {
@@ -39,6 +38,7 @@ const graph::Entry* call_entry(const CapturedGraph& graph,
     }
     last.entry = graph::region_entry(graph::RegionKind::kCall, {graph.region}, {}, types);
     last.types = types;
+    last.launch.reset();
   }
   return last.entry;
 }
@@ -199,22 +199,95 @@ at::Tensor latest_pending(runtime::Device& device) {
   return make_tensor(device, graph::Alias::make(device.live(), type, latest));
 }
 
-std::vector<at::Tensor> run_graph(const CapturedGraph& graph, at::TensorList operands) {
+namespace {
+
+// Named here: looking for the user's line would take longer than the rest.
+constexpr const char* kWhere = "torch.compile";
+
+// The implementations of `operands` and the graph's constants; empty when they are not those of the
+// last call in their types and device.
+std::vector<TensorImpl*> as_last_call(const CapturedGraph& graph,
+                                      std::span<const at::Tensor* const> operands) {
+  const std::vector<const graph::TensorType*>& types = graph.last_call->types;
+  std::vector<TensorImpl*> impls;
+  if (operands.size() + graph.constants.size() != types.size()) return impls;
+  impls.reserve(types.size());
+  const auto add = [&](const at::Tensor& tensor) {
+    TensorImpl* const impl = as_xla(tensor);
+    if (impl == nullptr || impl->xla_type() != types[impls.size()]) return false;
+    impls.push_back(impl);
+    return &impl->xla_device() == &impls.front()->xla_device();
+  };
+  for (const at::Tensor* operand : operands) {
+    if (!add(*operand)) return {};
+  }
+  for (const at::Tensor& constant : graph.constants) {
+    if (!add(constant)) return {};
+  }
+  return impls;
+}
+
+std::optional<std::vector<at::Tensor>> run_as_last(const CapturedGraph& graph,
+                                                   std::span<const at::Tensor* const> operands) {
+  const CapturedGraph::LastCall& last = *graph.last_call;
+  // Arrays made this way know no line.
+  if (last.launch == nullptr || graph::locations_are_wanted.load(std::memory_order_relaxed)) {
+    return std::nullopt;
+  }
+  const std::vector<TensorImpl*> impls = as_last_call(graph, operands);
+  if (impls.empty()) return std::nullopt;
+  runtime::Device& device = impls.front()->xla_device();
+  // Other threads may replace them while the interpreter's lock is released.
+  const graph::Entry& entry = *last.entry;
+  const std::shared_ptr<const runtime::GraphCall> call = last.launch;
+  std::vector<graph::NodeRef> garbage;
+  const auto read = [&](std::vector<graph::DataPtr>& leaves) {
+    leaves.reserve(impls.size());
+    for (TensorImpl* const impl : impls) {
+      const graph::Value value = impl->read(garbage);
+      const graph::DataPtr& data = value.node->data(value.output);
+      if (data == nullptr) return false;
+      leaves.push_back(data);
+    }
+    return true;
+  };
+  std::optional<std::vector<runtime::ArrayPtr>> arrays;
+  blocking(
+      [&] { translating([&] { arrays = runtime::compute_again(device, *call, read, kWhere); }); });
+  if (!arrays.has_value()) return std::nullopt;
+  std::vector<at::Tensor> results;
+  results.reserve(arrays->size());
+  for (std::size_t i = 0; i < arrays->size(); ++i) {
+    results.push_back(make_tensor_from_data(device, std::move((*arrays)[i]), entry.outputs[i]));
+  }
+  return results;
+}
+
+}  // namespace
+
+std::vector<at::Tensor> run_graph(const CapturedGraph& graph,
+                                  std::span<const at::Tensor* const> operands) {
+  if (auto results = run_as_last(graph, operands)) return std::move(*results);
+  std::vector<at::Tensor> tensors;
+  for (const at::Tensor* operand : operands) tensors.push_back(*operand);
   std::vector<at::Tensor> results =
-      record_region(graph::RegionKind::kCall, {graph}, operands, {}, std::nullopt).first;
+      record_region(graph::RegionKind::kCall, {graph}, tensors, {}, std::nullopt).first;
   if (results.empty()) return results;
   const auto read = [&](std::vector<graph::NodeRef>& garbage) {
     std::vector<graph::Value> values;
     for (const at::Tensor& result : results) values.push_back(as_xla(result)->read(garbage));
     return values;
   };
-  // Named here: looking for the user's line would take longer than the rest.
+  const graph::Entry* const entry = graph.last_call->entry;
+  std::optional<runtime::GraphCall> call;
   blocking([&] {
-    translating([&] {
-      runtime::compute(as_xla(results[0])->xla_device(), read, "torch.compile",
-                       runtime::RunKind::kGraph);
-    });
+    translating(
+        [&] { call = runtime::compute_graph(as_xla(results[0])->xla_device(), read, kWhere); });
   });
+  // Another thread's call may have been of other types.
+  if (graph.last_call->entry == entry && call.has_value()) {
+    graph.last_call->launch = std::make_shared<const runtime::GraphCall>(*std::move(call));
+  }
   return results;
 }
 

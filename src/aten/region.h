@@ -7,12 +7,14 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
 #include "graph/region.h"
 #include "runtime/capture.h"
 #include "runtime/device.h"
+#include "runtime/executor.h"
 
 namespace torch_xla::aten {
 
@@ -25,6 +27,8 @@ struct CapturedGraph {
   struct LastCall {
     std::vector<const graph::TensorType*> types;
     const graph::Entry* entry = nullptr;
+    // How `run_graph` may launch the graph again for those types.
+    std::shared_ptr<const runtime::GraphCall> launch;
   };
   std::shared_ptr<LastCall> last_call = std::make_shared<LastCall>();
 };
@@ -72,7 +76,9 @@ std::pair<std::vector<at::Tensor>, RandomKeys> record_region(
 // What was recorded last on the device and is still to be computed, or an undefined tensor.
 at::Tensor latest_pending(runtime::Device& device);
 
-// Records a call of the region and launches what computes its results.
-std::vector<at::Tensor> run_graph(const CapturedGraph& graph, at::TensorList operands);
+// Computes the region's results for `operands`, without the constants, in one launch. A call whose
+// operands were computed before, of the types of the last one, records nothing.
+std::vector<at::Tensor> run_graph(const CapturedGraph& graph,
+                                  std::span<const at::Tensor* const> operands);
 
 }  // namespace torch_xla::aten

@@ -1,6 +1,8 @@
 // Construction, copies and materialisation of xla tensors.
 #include "aten/tensor.h"
 
+#include <c10/core/InferenceMode.h>
+
 #include <map>
 #include <typeinfo>
 
@@ -60,6 +62,9 @@ at::ScalarType to_scalar_type(DType dtype) {
   return kTypes[static_cast<std::size_t>(dtype)];
 }
 
+// What tells normal tensors from those of `torch.inference_mode`.
+constexpr c10::DispatchKeySet kModeKeys = c10::autograd_dispatch_keyset_with_ADInplaceOrView;
+
 TensorImpl::TensorImpl(runtime::Device& device, graph::AliasRef alias, graph::ViewRef view,
                        const graph::TensorType* type)
     : c10::TensorImpl(
@@ -84,6 +89,11 @@ void TensorImpl::set_type(const graph::TensorType* type) {
   set_sizes_and_strides(type->shape.dims, type->strides);
   // XLA owns the layout: as the guides promise, every tensor answers that it is contiguous.
   is_contiguous_ = true;
+}
+
+void TensorImpl::set_mode_of(const TensorImpl& of) {
+  key_set_ = (key_set_ - kModeKeys) | (of.key_set_ & kModeKeys);
+  if (is_inference()) set_version_counter(c10::VariableVersion(c10::VariableVersion::DISABLED));
 }
 
 void TensorImpl::reset(graph::AliasRef alias, graph::ViewRef view, const graph::TensorType* type) {
@@ -189,6 +199,8 @@ at::Tensor make_view(const TensorImpl& of, graph::ViewRef view, const graph::Ten
                      std::int64_t storage_offset) {
   auto impl = c10::make_intrusive<TensorImpl>(of.xla_device(), of.alias(), std::move(view), type);
   impl->set_offset(storage_offset);
+  if (c10::InferenceMode::is_enabled() || !of.key_set().has_any(kModeKeys)) [[unlikely]]
+    impl->set_mode_of(of);
   return at::Tensor(std::move(impl));
 }
 

@@ -44,6 +44,9 @@ class TensorImpl final : public c10::TensorImpl, public base::Pooled {
   void reset(graph::AliasRef alias, graph::ViewRef view, const graph::TensorType* type);
 
   void set_offset(std::int64_t offset) { storage_offset_ = offset; }
+  // Makes this one an inference tensor, or a normal one, as `of` is, whichever mode is on now: what
+  // a view of it is.
+  void set_mode_of(const TensorImpl& of);
 
   c10::intrusive_ptr<c10::TensorImpl> shallow_copy_and_detach(
       const c10::VariableVersion& version_counter,

@@ -32,16 +32,22 @@ struct GraphCall {
 };
 
 std::vector<at::Tensor> run(const GraphCall& call, PyObject* const* arguments, Py_ssize_t count) {
-  std::vector<at::Tensor> tensors;
+  // The caller holds the arguments; counting references to each would take longer than the launch.
+  std::vector<const at::Tensor*> tensors;
   tensors.reserve(static_cast<std::size_t>(count));
   for (Py_ssize_t i = 0; i < count; ++i) {
     // Numbers and None are constants of the graph.
-    if (THPVariable_Check(arguments[i])) tensors.push_back(THPVariable_Unpack(arguments[i]));
+    if (THPVariable_Check(arguments[i])) tensors.push_back(&THPVariable_Unpack(arguments[i]));
   }
-  for (const std::uint32_t i : call.moved) tensors.at(i) = tensors[i].to(call.device);
+  std::vector<at::Tensor> on_device;
+  on_device.reserve(call.moved.size());
+  for (const std::uint32_t i : call.moved) {
+    on_device.push_back(tensors.at(i)->to(call.device));
+    tensors[i] = &on_device.back();
+  }
   std::vector<at::Tensor> results = aten::run_graph(call.graph, tensors);
   for (std::size_t i = 0; i < call.written.size(); ++i) {
-    tensors[call.written[i]].copy_(results[call.num_results + i]);
+    tensors[call.written[i]]->copy_(results[call.num_results + i]);
   }
   results.resize(call.num_results);
   return results;

@@ -178,12 +178,27 @@ std::shared_ptr<Launch> make_launch(Device& device, Plan& plan, std::string_view
   return launch;
 }
 
-void run(Device& device, Plan plan, std::string_view where, RunKind kind) {
-  const std::shared_ptr<Launch> launch = make_launch(device, plan, where, kind);
+void submit(Device& device, Plan& plan, const std::shared_ptr<Launch>& launch) {
   launch_count.fetch_add(1, std::memory_order_relaxed);
   std::string name = base::tracing_is_on() ? launch->description.program : std::string();
   device.launches().submit(
       std::move(plan.place), [launch] { return launch->start(); }, std::move(name));
+}
+
+void run(Device& device, Plan plan, std::string_view where, RunKind kind) {
+  submit(device, plan, make_launch(device, plan, where, kind));
+}
+
+// What stays the same when the plan's graph is called again; nothing when something may not.
+std::optional<GraphCall> call_of(const Plan& plan) {
+  const graph::Trace& trace = plan.trace;
+  const bool is_alone = trace.steps.size() == 1 && trace.leaves.size() == trace.sources.size();
+  if (!is_alone || !trace.floats.empty() || !trace.ints.empty() || !trace.promotables.empty()) {
+    return std::nullopt;
+  }
+  GraphCall call{trace.strict_key, describe(trace), {}};
+  for (const ArrayPtr& output : plan.outputs) call.outputs.push_back(output->shape());
+  return call;
 }
 
 std::map<std::string, std::int64_t> memory_of(const CompiledProgram& program) {
@@ -222,16 +237,51 @@ void sync(Device& device, bool wait_for_values, std::string_view where, RunKind 
   if (output != nullptr) output->wait_ready();
 }
 
-std::vector<ArrayPtr> compute(Device& device, const ReadValues& read, std::string_view where,
-                              RunKind kind) {
+std::vector<ArrayPtr> compute(Device& device, const ReadValues& read, std::string_view where) {
   std::vector<ArrayPtr> arrays;
   Plan plan = plan_compute(device, read, arrays);
-  if (kind == RunKind::kGraph && plan.trace.steps.size() > 1) {
+  if (!plan.is_empty()) run(device, std::move(plan), where, RunKind::kRead);
+  return arrays;
+}
+
+std::optional<GraphCall> compute_graph(Device& device, const ReadValues& read,
+                                       std::string_view where) {
+  std::vector<ArrayPtr> arrays;
+  Plan plan = plan_compute(device, read, arrays);
+  if (plan.is_empty()) return std::nullopt;
+  if (plan.trace.steps.size() > 1) {
     // The graph's arguments were still to be computed.
     static base::Counter& count = base::counter("DynamoSyncInputExecuteTime");
     count.add();
   }
-  if (!plan.is_empty()) run(device, std::move(plan), where, kind);
+  std::optional<GraphCall> call = call_of(plan);
+  run(device, std::move(plan), where, RunKind::kGraph);
+  return call;
+}
+
+std::optional<std::vector<ArrayPtr>> compute_again(Device& device, const GraphCall& call,
+                                                   const ReadLeaves& read, std::string_view where) {
+  static base::Counter& cached = base::counter("CachedCompile");
+  static base::Metric& graph_size = base::metric("TensorsGraphSize", base::MetricKind::kNumber);
+  if (is_observed()) [[unlikely]]
+    return std::nullopt;
+  const base::Hash128 key = key_of(call.key, compile_options_key(platform()), {});
+  CompiledProgramPtr program = cache().find(key);
+  if (program == nullptr) return std::nullopt;
+  Plan plan = plan_again(device, read, call.outputs);
+  if (plan.is_empty()) return std::nullopt;
+  cached.add();
+  graph_size.record(1);
+  last_key = key;
+  last_program = program;
+  std::vector<ArrayPtr> arrays = plan.outputs;
+  const auto launch = std::make_shared<Launch>();
+  launch->device = &device;
+  launch->program = std::move(program);
+  launch->inputs = std::move(plan.trace.leaves);
+  launch->description = {call.program, std::string(where), plan.outputs.size(), 0};
+  launch->outputs = std::move(plan.outputs);
+  submit(device, plan, launch);
   return arrays;
 }
 

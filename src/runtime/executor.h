@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -33,8 +34,26 @@ std::vector<ArrayPtr> compute(Device& device, std::span<const graph::Value> valu
 // As above for the values that `read` gives; it is called once, under the recording lock. What it
 // adds to `garbage` is freed outside the lock.
 using ReadValues = std::function<std::vector<graph::Value>(std::vector<graph::NodeRef>& garbage)>;
-std::vector<ArrayPtr> compute(Device& device, const ReadValues& read, std::string_view where = {},
-                              RunKind kind = RunKind::kRead);
+std::vector<ArrayPtr> compute(Device& device, const ReadValues& read, std::string_view where = {});
+
+// What is the same in each call of a captured graph.
+struct GraphCall {
+  base::Hash128 key;  // of the graph, as the walk gives it
+  std::string program;
+  std::vector<base::Shape> outputs;
+};
+// As `compute`, for the results of one node that is a captured graph. Returns what later calls need
+// to skip recording and walking, where that is right: each argument was there already, no two were
+// one array, and the graph carries no numbers of its own.
+std::optional<GraphCall> compute_graph(Device& device, const ReadValues& read,
+                                       std::string_view where);
+// The results of the same graph for the arrays that `read` gives, called under the recording lock:
+// it fills in the arguments in their order, or returns false when one is still to be computed.
+// Returns nothing, and has done nothing, when the long way has to be gone: for that reason, because
+// the executable is not there, or because someone observes what runs.
+using ReadLeaves = std::function<bool(std::vector<graph::DataPtr>& leaves)>;
+std::optional<std::vector<ArrayPtr>> compute_again(Device& device, const GraphCall& call,
+                                                   const ReadLeaves& read, std::string_view where);
 
 // Blocks until all work that was queued before has ended. Errors stay with the arrays.
 void wait(Device& device);

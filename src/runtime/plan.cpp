@@ -240,6 +240,20 @@ Plan plan_compute(Device& device, const ReadValues& read, std::vector<ArrayPtr>&
   return plan;
 }
 
+Plan plan_again(Device& device, const ReadLeaves& read, std::span<const base::Shape> outputs) {
+  Plan plan;
+  const RecordingLock lock(device);
+  if (!read(plan.trace.leaves) || !graph::are_distinct(plan.trace.leaves)) return plan;
+  for (const graph::DataPtr& leaf : plan.trace.leaves) check_is_array(*leaf);
+  check_runs_allowed();
+  plan.place = device.launches().reserve();
+  plan.outputs.reserve(outputs.size());
+  for (const base::Shape& shape : outputs) {
+    plan.outputs.push_back(Array::make_pending(device, shape));
+  }
+  return plan;
+}
+
 graph::Trace trace_of(Device& device, std::span<const graph::Value> values) {
   const RecordingLock lock(device);
   graph::Trace trace = graph::walk(values);
