@@ -1,0 +1,1 @@
+"""Backends of `torch.compile` under the names of torch_xla."""
