@@ -198,3 +198,115 @@ def test_function_of_jax_has_gradients():
     (torch.tanh(want_a @ want_b) ** 2).sum().backward()
     torch.testing.assert_close(a.grad.cpu(), want_a.grad, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(b.grad.cpu(), want_b.grad, rtol=1e-4, atol=1e-5)
+
+
+def test_gather_as_xla_defines_it():
+    # Two windows of 1 x 3, the second moved inside; the windows' second dimension comes first.
+    indices = torch.tensor([[1, 2], [9, 9]])
+
+    def windows(a, at):
+        return a.gather(at, (1, 3), (0,), (0,), (0, 1), 1)
+
+    want = torch.stack([X[1, 2:5], X[3, 3:6]], dim=1)
+    torch.testing.assert_close(on_device(windows, X, indices), want)
+
+    # Index vectors along the first dimension, in the other order, of a batch of two dimensions.
+    def elements(a, at):
+        return a.gather(at, (1, 1), (), (0, 1), (1, 0), 0)
+
+    at = torch.tensor([[[0, 5], [1, 2]], [[3, 0], [2, 2]]])
+    torch.testing.assert_close(on_device(elements, X, at), X[at[1], at[0]])
+
+    # Rows, as an embedding takes them: the indices are numbers.
+    def rows(a, at):
+        return a.gather(at, (1, 6), (1,), (0,), (0,), 1)
+
+    torch.testing.assert_close(on_device(rows, X, torch.tensor([3, 0, 3])), X[[3, 0, 3]])
+    with pytest.raises(ValueError, match="a slice size for each of 2 dimensions"):
+        on_device(lambda a, at: a.gather(at, (1,), (1,), (0,), (0,), 1), X, torch.tensor([0]))
+    with pytest.raises(ValueError, match="expected index vectors of 2 numbers"):
+        on_device(lambda a, at: a.gather(at, (1, 1), (), (0, 1), (0, 1), 1), X, torch.tensor([0]))
+
+
+COMBINERS = {
+    "add": (lambda a, b: a + b, lambda t, u: t + u),
+    "add_the_other_way": (lambda a, b: b + a, lambda t, u: t + u),
+    "multiply": (lambda a, b: a * b, lambda t, u: t * u),
+    "maximum": (lambda a, b: a.max(b), torch.maximum),
+    "minimum": (lambda a, b: a.min(b), torch.minimum),
+    "replace": (lambda a, b: b, lambda t, u: u),
+    "keep": (lambda a, b: a, lambda t, u: t),
+    "other": (lambda a, b: a * 2 + b, lambda t, u: t * 2 + u),
+}
+
+
+@pytest.mark.parametrize("name", COMBINERS)
+def test_scatter_as_xla_defines_it(name):
+    ours, theirs = COMBINERS[name]
+    updates = data(3, 2)
+    # Windows of 1 x 2; the last is not inside, and left out.
+    indices = torch.tensor([[1, 2], [1, 3] if name != "replace" else [2, 0], [3, 5]])
+    want = X.clone()
+    for (row, column), update in zip(indices[:2].tolist(), updates[:2], strict=True):
+        window = want[row, column : column + 2]
+        window.copy_(theirs(window, update))
+
+    def windows(a, at, by):
+        return a.scatter(at, by, ours, (1,), (0,), (0, 1), 1)
+
+    torch.testing.assert_close(on_device(windows, X, indices, updates), want)
+
+
+def test_scatter_of_numbers_rows_and_nothing():
+    def count(a, at, by):
+        return a.scatter(at, by, lambda x, y: x + y, (), (0,), (0,), 1)
+
+    at = torch.tensor([1, 1, 4, -1, 0])
+    got = on_device(count, torch.zeros(4, dtype=torch.int32), at, torch.ones(5, dtype=torch.int32))
+    assert got.tolist() == [1, 2, 0, 0]
+    empty = on_device(count, torch.ones(4), at[:0], torch.ones(0))
+    assert empty.tolist() == [1, 1, 1, 1]
+    with pytest.raises(ValueError, match="scatter: the windows"):
+        on_device(lambda a, i, u: a.scatter(i, u, max, (0, 1), (0,), (0,), 1), X, at, data(5, 6))
+
+
+@pytest.mark.parametrize("size", [1, 2, 5, 8, 13])
+def test_sort_by_a_comparator(size):
+    keys = torch.randint(0, 4, (3, size), generator=torch.Generator().manual_seed(1)).float()
+    places = torch.arange(size).expand(3, size)
+
+    def by_remainder(a, b):
+        both = xb.Op.tuple([a, b])
+        ordered = both.sort(1, comparator=lambda x, y, i, j: x.rem(3.0) > y.rem(3.0))
+        return xb.Op.tuple([ordered.get_tuple_element(0), ordered.get_tuple_element(1)])
+
+    op = xor.register("by_remainder", by_remainder)
+    values, order = (t.cpu() for t in op(keys.to("xla"), places.to("xla")))
+    want = keys.fmod(3).sort(dim=1, descending=True, stable=True).indices
+    assert torch.equal(order, want) and torch.equal(values, keys.gather(1, want))
+    falling = on_device(lambda a: a.sort(0, comparator=lambda x, y: x > y), keys)
+    assert torch.equal(falling, keys.sort(0, descending=True).values)
+
+
+def test_sort_of_several_by_the_first():
+    keys, values = data(6), torch.arange(6)
+
+    def both(a, b):
+        return xb.Op.tuple([a, b]).sort(0, descending=True).get_tuple_element(1)
+
+    assert torch.equal(on_device(both, keys, values), keys.argsort(descending=True))
+
+
+def test_barriers_calls_and_numbers():
+    def barred(a):
+        both = xb.Op.tuple([a, a * 2]).optimization_barrier()
+        return both.get_tuple_element(0) + both.get_tuple_element(1).optimization_barrier()
+
+    torch.testing.assert_close(on_device(barred, X), X * 3)
+    got = on_device(lambda a: a + xb.Op.linspace(a.builder(), xb.Type.F32, 0, 1, 6), X)
+    torch.testing.assert_close(got, X + torch.linspace(0, 1, 6))
+    x = xb.Op(X.to("xla"))
+    call = x.custom_call("vendor.f", xb.mkshape(xb.Type.S32, (2,)), x, backend_config="c")
+    text = _XLAC._get_xla_tensors_stablehlo([call.tensor])
+    del call  # no plugin knows it
+    assert "vendor.f" in text and "-> tensor<2xi32>" in text

@@ -17,9 +17,9 @@ import torch
 from torch.utils import _pytree as pytree
 
 from torch_xla import _XLAC
-from torch_xla.core import _hlo_types
+from torch_xla.core import _hlo_indexing, _hlo_types
 from torch_xla.core._hlo_types import Shape, Type
-from torch_xla.experimental import fori_loop
+from torch_xla.experimental import fori_loop, stablehlo_custom_call
 
 __all__ = ["Op", "Shape", "Type", "call_jax", "create_builder", "create_computation"]
 
@@ -323,8 +323,63 @@ class Op:
         low, high = (_tensor(value, self.tensor) for value in (min_value, max_value))
         return Op(torch.minimum(torch.maximum(self.tensor, low), high))
 
-    def sort(self, dimension: int = -1, descending: bool = False) -> Op:
-        return Op(self.tensor.sort(dim=dimension, descending=descending, stable=True).values)
+    def sort(
+        self,
+        dimension: int = -1,
+        descending: bool = False,
+        comparator: Callable[..., Op] | None = None,
+    ) -> Op:
+        """An array or a tuple of arrays of one shape, which are ordered together; equals keep their
+        order. `comparator` of two elements of each array, (a0, b0, a1, b1, ...), says whether the
+        first come before the second; by default the first array's lesser one does."""
+        tensors = self._value if isinstance(self._value, tuple) else (self.tensor,)
+        if comparator is None and len(tensors) == 1:
+            return Op(tensors[0].sort(dim=dimension, descending=descending, stable=True).values)
+
+        def is_before(*values: torch.Tensor) -> torch.Tensor:
+            if comparator is not None:
+                return comparator(*map(Op, values)).tensor
+            return values[0] > values[1] if descending else values[0] < values[1]
+
+        results = _hlo_indexing.sort(tensors, is_before, dimension)
+        return Op(tuple(results) if isinstance(self._value, tuple) else results[0])
+
+    def gather(
+        self,
+        start_indices: Op,
+        slice_sizes: Dims,
+        offset_dims: Dims,
+        collapsed_slice_dims: Dims,
+        start_index_map: Dims,
+        index_vector_dim: int,
+    ) -> Op:
+        """A window of `slice_sizes` at each index vector, moved inside if it is not."""
+        return Op(
+            _hlo_indexing.gather(
+                self.tensor, start_indices.tensor, slice_sizes, offset_dims, collapsed_slice_dims,
+                start_index_map, index_vector_dim,
+            )
+        )  # fmt: skip
+
+    def scatter(
+        self,
+        scatter_indices: Op,
+        updates: Op,
+        computation: Callable[..., Op],
+        update_window_dims: Dims,
+        inserted_window_dims: Dims,
+        scatter_dims_to_operand_dims: Dims,
+        index_vector_dim: int,
+    ) -> Op:
+        """The array in which a window of updates at each index vector is combined with what is
+        there by `computation` of both; windows that are not inside are left out."""
+        return Op(
+            _hlo_indexing.scatter(
+                self.tensor, scatter_indices.tensor, updates.tensor,
+                lambda a, b: computation(Op(a), Op(b)).tensor, update_window_dims,
+                inserted_window_dims, scatter_dims_to_operand_dims, index_vector_dim,
+            )
+        )  # fmt: skip
 
     def while_loop(self, condition: Callable[..., Op], body: Callable[..., Any]) -> Op:
         """Of an array or a tuple, which both functions take and `body` returns."""
@@ -356,6 +411,30 @@ class Op:
             [true_operand.tensor, false_operand.tensor],
         )
         return Op(result)
+
+    def optimization_barrier(self) -> Op:
+        """The value or the tuple, which the compiler takes for a new one."""
+        is_tuple = isinstance(self._value, tuple)
+        values = list(self._value) if is_tuple else [self.tensor]
+        results, _ = _XLAC._record_region("optimization_barrier", [], values, len(values))
+        return Op(tuple(results) if is_tuple else results[0])
+
+    def custom_call(
+        self,
+        call_target: str,
+        shape: Shape,
+        *others: Op,
+        has_side_effect: bool = False,
+        backend_config: str = "",
+    ) -> Op:
+        """The result, of type `shape`, of a function that the plugin knows by name."""
+        tensors = [op.tensor for op in (self, *others)]
+        dtype = _hlo_types.dtype_of(shape.dtype)
+        return Op(
+            stablehlo_custom_call.stablehlo_custom_call(
+                tensors, call_target, [shape.sizes], [dtype], has_side_effect, backend_config
+            )
+        )
 
     def call(self, computation: Callable[..., Op], *others: Op) -> Op:
         return computation(self, *others)
@@ -404,6 +483,11 @@ class Op:
         sizes = [1] * shape.rank
         sizes[iota_dimension] = -1
         return Op(numbers.reshape(sizes).expand(shape.sizes))
+
+    @staticmethod
+    def linspace(builder: Builder, dtype: str, start: Any, end: Any, count: int) -> Op:
+        found = _hlo_types.dtype_of(dtype)
+        return Op(torch.linspace(start, end, count, dtype=found, device="xla"))
 
     @staticmethod
     def tuple(ops: Sequence[Op], builder: Builder | None = None) -> Op:
