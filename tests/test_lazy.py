@@ -80,7 +80,7 @@ def test_same_program_is_compiled_once():
     assert counts.executed == 5
 
 
-@pytest.mark.parametrize(
+NUMBERS = pytest.mark.parametrize(
     "call",
     [
         lambda x, v: x * v,
@@ -95,8 +95,14 @@ def test_same_program_is_compiled_once():
         lambda x, v: x > v,
         lambda x, v: x * torch.tensor(v),
         lambda x, v: x.__setitem__(0, v),
+        lambda x, v: x.clamp(min=v),
+        lambda x, v: x.clamp(-v, v),
+        lambda x, v: x.clamp_(max=v),
     ],
 )
+
+
+@NUMBERS
 def test_numbers_change_without_a_compile(call):
     x = torch.arange(5.0, device="xla")
     with counted() as first:
@@ -111,6 +117,22 @@ def test_numbers_change_without_a_compile(call):
     assert later.compiled <= 1  # where the first had another leaf: x after a write
 
 
+@NUMBERS
+def test_zero_and_one_are_compiled_in_until_they_change(call):
+    x, cpu = torch.arange(5.0, device="xla"), torch.arange(5.0)
+    torch_xla.sync()
+    with counted() as counts:
+        for v in (0.0, 1.0, 2.0, 0.0, 3.0, 1.0):
+            y = call(x, v)
+            torch_xla.sync()
+            want = call(cpu, v)
+            if want is not None:
+                torch.testing.assert_close(y.cpu(), want)
+            del y
+        torch.testing.assert_close(x.cpu(), cpu)
+    assert counts.compiled <= 2
+
+
 @pytest.mark.parametrize(
     "call",
     [
@@ -122,6 +144,9 @@ def test_numbers_change_without_a_compile(call):
         lambda x, i: x.clone()[i : i + 2].mul_(2),
         lambda x, i: x.clone()[i : i + 5 : 2].mul_(2),
         lambda x, i: x.select(1, i).sum(),
+        lambda x, i: x.tril(i),
+        lambda x, i: x.__setitem__(i, i),
+        lambda x, i: x[i : i + 2].add_(i),
     ],
 )
 def test_slices_at_other_offsets_are_compiled_twice_at_most(call):
@@ -146,10 +171,10 @@ def test_loop_of_writes_at_indices():
     with counted() as counts:
         x = torch.zeros(8, device="xla")
         for i in range(8):
-            x[i] = i + 0.5
+            x[i] = i
             torch_xla.sync()
-        assert x.tolist() == [i + 0.5 for i in range(8)]
-    assert counts.compiled <= 4
+        assert x.tolist() == list(range(8))
+    assert counts.compiled <= 3  # the first writes to zeros, not to an array
 
 
 @pytest.mark.timeout(120)  # some seconds on an idle machine

@@ -48,12 +48,6 @@ std::uint64_t bits_of(const Scalar& scalar) {
   return static_cast<std::uint64_t>(scalar.to<std::int64_t>());
 }
 
-bool is_zero_or_one(const Scalar& scalar) {
-  const double value =
-      scalar.is_int() ? static_cast<double>(scalar.to<std::int64_t>()) : scalar.to<double>();
-  return (value == 0 && !std::signbit(value)) || value == 1;
-}
-
 std::uint64_t default_float() {
   return static_cast<std::uint64_t>(c10::get_default_dtype_as_scalartype());
 }
@@ -224,9 +218,8 @@ Call::Numeric Call::number_of(const at::Tensor& cpu_scalar) const {
   number.dtype = to_dtype(cpu_scalar.scalar_type());
   number.is_wrapped = cpu_scalar.unsafeGetTensorImpl()->is_wrapped_number();
   const bool fits = number.value.is_int() || number.value.is_floating();
-  number.in_slot = fits && is_data(number.value);
-  number.slot = {number.value.is_floating() ? DType::kFloat64 : DType::kInt64,
-                 graph::SlotMode::kData};
+  number.in_slot = fits && !all_numbers_are_special.load(std::memory_order_relaxed);
+  number.slot = data_slot(number.value);
   return number;
 }
 
@@ -235,21 +228,20 @@ Call::Numeric Call::number_of(const c10::IValue& value, Travel travel) const {
   number.value = to_scalar(value);
   number.dtype = number.value.dtype();
   const bool fits = number.value.is_int() || number.value.is_floating();
-  number.slot = {
-      number.value.is_floating() ? DType::kFloat64 : DType::kInt64,
-      travel == Travel::kPromotable ? graph::SlotMode::kPromotable : graph::SlotMode::kData};
-  if (travel == Travel::kData) {
-    number.in_slot = fits && is_data(number.value);
+  number.slot = data_slot(number.value);
+  if (travel == Travel::kPromotable) {
+    number.slot.mode = graph::SlotMode::kPromotable;
+    number.in_slot = fits;
   } else {
-    number.in_slot = fits && travel == Travel::kPromotable;
+    number.in_slot =
+        fits && travel == Travel::kData && !all_numbers_are_special.load(std::memory_order_relaxed);
   }
   return number;
 }
 
-bool Call::is_data(const base::Scalar& value) const {
-  if (all_numbers_are_special.load(std::memory_order_relaxed)) [[unlikely]]
-    return false;
-  return no_special_scalars_ || !is_zero_or_one(value);
+graph::Slot Call::data_slot(const base::Scalar& value) const {
+  return {value.is_floating() ? DType::kFloat64 : DType::kInt64,
+          no_special_scalars_ ? graph::SlotMode::kData : graph::SlotMode::kNumber};
 }
 
 graph::Number Call::add_number(const Numeric& number, graph::Entry& entry) const {

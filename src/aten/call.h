@@ -52,7 +52,7 @@ class Call {
   graph::Attribute attribute(const Argument& argument, const c10::IValue& value,
                              graph::Entry& entry) const;
   // Whether a number goes to the program beside it, so that another value is the same program.
-  bool is_data(const base::Scalar& value) const;
+  graph::Slot data_slot(const base::Scalar& value) const;
   graph::Number add_number(const Numeric& number, graph::Entry& entry) const;
   graph::Attribute tensor_attribute(const at::Tensor& tensor, graph::Entry& entry) const;
 

@@ -3,6 +3,7 @@
 // stored once however often the call is recorded.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 #include <string>
 #include <variant>
@@ -63,12 +64,19 @@ using Attribute = std::variant<std::monostate, Operand, OperandList, Number, std
                                base::Dims, std::vector<bool>, std::string, base::DType>;
 
 // A number that travels with the node. Data always reaches the program as data. A promotable value
-// is compiled in at first and becomes data once it was seen to change.
-enum class SlotMode : std::uint8_t { kData, kPromotable };
+// is compiled in at first and becomes data once it was seen to change; so is a number that is 0 or
+// 1 at first, and others are data at once.
+enum class SlotMode : std::uint8_t { kData, kNumber, kPromotable };
 struct Slot {
   base::DType dtype = base::DType::kInt64;  // kInt64, kUInt64 or kFloat64: the bits' meaning
   SlotMode mode = SlotMode::kData;
 };
+// Whether a number that the slot never held before is compiled in.
+inline bool is_constant_at_first(const Slot& slot, std::uint64_t bits) {
+  if (slot.mode != SlotMode::kNumber) return slot.mode == SlotMode::kPromotable;
+  const bool is_float = slot.dtype == base::DType::kFloat64;
+  return bits == 0 || bits == (is_float ? std::bit_cast<std::uint64_t>(1.0) : 1);
+}
 
 struct Entry {
   const Op* op = nullptr;

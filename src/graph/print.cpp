@@ -1,6 +1,7 @@
 // Printing of traces. Leaves and steps are numbered in one row, leaves first.
 #include "graph/print.h"
 
+#include <bit>
 #include <cstdint>
 #include <sstream>
 
@@ -93,7 +94,19 @@ class StepText {
         return i < 0 ? std::string("None") : operand(static_cast<std::uint32_t>(i));
       });
     }
+    if (const auto* number = std::get_if<Number>(&value)) return this->number(*number);
     return to_string(value);
+  }
+
+  // One that is compiled in at first is the same for every run of the program, or "*" as others.
+  std::string number(const Number& number) const {
+    if (number.slot < 0) return to_string(number.constant);
+    const auto index = static_cast<std::size_t>(number.slot);
+    const Slot& slot = step_.node->entry()->slots[index];
+    const std::uint64_t bits = step_.node->slots()[index];
+    if (!is_constant_at_first(slot, bits)) return "*";
+    if (slot.dtype == base::DType::kFloat64) return text_of(std::bit_cast<double>(bits));
+    return std::to_string(static_cast<std::int64_t>(bits));
   }
 
   const Trace& trace_;

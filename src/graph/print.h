@@ -8,7 +8,7 @@
 namespace torch_xla::graph {
 
 // An argument as the call has it: "%3" for an operand, "[2, 3]" for sizes, "0.5" for a number; "*"
-// for a number that travels with the node.
+// for one that travels with the node, except in a trace's text where it is compiled in at first.
 std::string to_string(const Attribute& argument);
 std::string to_string(const base::Scalar& scalar);
 // The name of argument `index` of `op` as its schema has it, or "argument 2".

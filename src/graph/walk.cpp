@@ -99,8 +99,9 @@ class Walker {
     const std::vector<Slot>& slots = node->entry()->slots;
     for (std::size_t i = 0; i < slots.size(); ++i) {
       const std::uint64_t bits = node->slots()[i];
-      if (slots[i].mode == SlotMode::kPromotable) {
+      if (slots[i].mode != SlotMode::kData) {
         trace_.promotables.push_back(bits);
+        trace_.promoted.push_back(!is_constant_at_first(slots[i], bits));
       } else if (slots[i].dtype == base::DType::kFloat64) {
         trace_.floats.push_back(bits);
       } else {
@@ -119,10 +120,7 @@ class Walker {
     relaxed_.add(trace_.roots.size());
     for (const Source& root : trace_.roots) add_source(root);
     trace_.relaxed_key = relaxed_.finish();
-    base::Hasher strict;
-    strict.add(trace_.relaxed_key);
-    for (const std::uint64_t bits : trace_.promotables) strict.add(bits);
-    trace_.strict_key = strict.finish();
+    trace_.strict_key = key_of(trace_, trace_.promoted);
   }
 
   inline static std::atomic<std::uint64_t> num_walks{0};
@@ -133,6 +131,16 @@ class Walker {
 };
 
 Trace walk(std::span<const Value> roots) { return Walker().run(roots); }
+
+base::Hash128 key_of(const Trace& trace, const std::vector<bool>& promoted) {
+  base::Hasher hasher;
+  hasher.add(trace.relaxed_key);
+  for (std::size_t i = 0; i < promoted.size(); ++i) {
+    hasher.add(promoted[i] ? 1 : 0);
+    if (!promoted[i]) hasher.add(trace.promotables[i]);
+  }
+  return hasher.finish();
+}
 
 std::optional<std::uint32_t> find_leaf(const Trace& trace, const Data& data) {
   return Walker::find(trace, data);

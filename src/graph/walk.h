@@ -32,8 +32,10 @@ struct Trace {
   // The numbers of the data slots in the order of the steps, by kind, as their bits.
   std::vector<std::uint64_t> floats;
   std::vector<std::uint64_t> ints;
-  // The numbers of the promotable slots, which `strict_key` contains and `relaxed_key` does not.
+  // The numbers of the other slots, and which of them are data from the start. `strict_key`
+  // contains those that are not, and `relaxed_key` none.
   std::vector<std::uint64_t> promotables;
+  std::vector<bool> promoted;
   base::Hash128 strict_key;
   base::Hash128 relaxed_key;
   std::uint64_t number = 0;  // of the walk, since the process began
@@ -41,6 +43,8 @@ struct Trace {
 
 // Under the lock of the device that the roots live on. Iterative: a graph may be a million deep.
 Trace walk(std::span<const Value> roots);
+// The key of the trace's graph where these of its promotables are data and the others constants.
+base::Hash128 key_of(const Trace& trace, const std::vector<bool>& promoted);
 // Where `data` is in the trace's leaves. In the same hold of the lock as the walk.
 std::optional<std::uint32_t> find_leaf(const Trace& trace, const Data& data);
 // Whether no two of them are one array. Under the lock, like a walk.

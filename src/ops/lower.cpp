@@ -13,7 +13,9 @@ namespace {
 class Module {
  public:
   Module(const graph::Trace& trace, const LowerOptions& options)
-      : trace_(trace), options_(options) {
+      : trace_(trace),
+        options_(options),
+        promoted_(options.promoted.empty() ? trace.promoted : options.promoted) {
     builder_.set_default_precision(options.precision);
   }
 
@@ -51,14 +53,13 @@ class Module {
     return builder_.parameter({dtype, {static_cast<std::int64_t>(size)}});
   }
 
-  // Which promotable slots are data, by the vector that carries them.
+  // Which promotables are data, by the vector that carries them.
   void find_promoted() {
-    if (options_.promoted.empty()) return;
     std::uint32_t position = 0;
     for (const graph::Trace::Step& step : trace_.steps) {
       for (const graph::Slot& slot : step.node->entry()->slots) {
-        if (slot.mode != graph::SlotMode::kPromotable) continue;
-        if (options_.promoted[position]) {
+        if (slot.mode == graph::SlotMode::kData) continue;
+        if (promoted_[position]) {
           (slot.dtype == DType::kFloat64 ? program_.promoted_floats : program_.promoted_ints)
               .push_back(position);
         }
@@ -82,11 +83,11 @@ class Module {
         continue;
       }
       const std::size_t position = next_promotable_++;
-      if (options_.promoted.empty() || !options_.promoted[position]) {
-        values.emplace_back(std::nullopt);
-      } else {
+      if (promoted_[position]) {
         values.emplace_back(
             element(slot, is_float ? next_promoted_float_++ : next_promoted_int_++));
+      } else {
+        values.emplace_back(std::nullopt);
       }
     }
     return values;
@@ -101,6 +102,7 @@ class Module {
 
   const graph::Trace& trace_;
   const LowerOptions& options_;
+  const std::vector<bool>& promoted_;
   hlo::Builder builder_;
   Program program_;
   std::vector<Value> leaves_;

@@ -28,7 +28,7 @@ struct Donation {
 struct LowerOptions {
   std::string_view platform = {};  // "cpu", "cuda", ...
   std::span<const Donation> donations = {};
-  // One per promotable slot of the trace; true: the number is data. Empty: all are constants.
+  // One per promotable of the trace; true: the number is data. Empty: as the trace has it.
   std::vector<bool> promoted = {};
   // See Context.
   bool has_host_kernels = false;

@@ -32,14 +32,6 @@ Value masked_fill(Value self, Value mask, Value value) {
 
 // ---- Limits -------------------------------------------------------------------------------------
 
-// A constant limit as a wrapped number, so that it takes part in promotion as one.
-std::optional<Value> wrapped(hlo::Builder& builder, const std::optional<Scalar>& number) {
-  if (!number.has_value()) return std::nullopt;
-  Value value = scalar(builder, number->dtype(), *number);
-  value.is_wrapped_number = true;
-  return value;
-}
-
 // NaN wins, be it in a limit or in `self`; `max` wins where it is below `min`.
 Value clamp(Value self, std::optional<Value> min, std::optional<Value> max) {
   base::check(min.has_value() || max.has_value(),
@@ -59,10 +51,6 @@ Value clamp(Value self, std::optional<Value> min, std::optional<Value> max) {
   if (min.has_value()) result = ops::max(result, broadcast_to(convert(*min, dtype), dims));
   if (max.has_value()) result = ops::min(result, broadcast_to(convert(*max, dtype), dims));
   return result;
-}
-
-Value clamp_scalars(Value self, std::optional<Scalar> min, std::optional<Scalar> max) {
-  return clamp(self, wrapped(self.builder(), min), wrapped(self.builder(), max));
 }
 
 }  // namespace
@@ -103,8 +91,7 @@ Value clamp_max(Value self, Value max) { return clamp(self, std::nullopt, max); 
 void register_pointwise_ternary(Registry& m) {
   m.impl("where.self", where_self);
   m.impl({"masked_fill.Scalar", "masked_fill.Tensor"}, masked_fill);
-  m.impl("clamp", clamp_scalars);
-  m.impl("clamp.Tensor", clamp);
+  m.impl({"clamp", "clamp.Tensor"}, clamp);
   m.impl({"clamp_min", "clamp_min.Tensor"}, clamp_min);
   m.impl({"clamp_max", "clamp_max.Tensor"}, clamp_max);
   m.impl({"lerp.Tensor", "lerp.Scalar"}, lerp);

@@ -59,9 +59,12 @@ Value tensor_or_data(const graph::Attribute& attr, const Frame& frame, hlo::Buil
 Factor factor(const graph::Attribute& attr, const Frame& frame, hlo::Builder& builder) {
   const auto* number = std::get_if<graph::Number>(&attr);
   const Value value = tensor_or_data(attr, frame, builder);
-  if (number == nullptr || number->slot >= 0 || number->constant.is_complex()) return {value};
-  const double constant = number->constant.to<double>();
-  return {value, constant == 1, constant == 0};
+  if (number == nullptr) return {value};
+  const std::optional<Value>* data = slot_value(*number, frame);
+  if (data != nullptr && data->has_value()) return {value};
+  const Scalar constant = constant_of(*number, frame);
+  if (constant.is_complex()) return {value};
+  return {value, constant.to<double>() == 1, constant.to<double>() == 0};
 }
 
 std::vector<std::optional<Value>> tensor_list(const graph::Attribute& attr, const Frame& frame,

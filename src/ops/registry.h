@@ -1,7 +1,7 @@
 // The registry of lowerings: ATen operators as functions over StableHLO values. A family file
 // registers typed functions with ATen's own parameters:
 //
-//   m.impl("clamp", [](Value self, std::optional<Scalar> min, std::optional<Scalar> max) { ... });
+//   m.impl("clamp", [](Value self, std::optional<Value> min, std::optional<Value> max) { ... });
 //
 // The function's parameter types say how each argument travels:
 //   Tensor                Value, std::optional<Value>, std::vector<Value>,

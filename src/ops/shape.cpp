@@ -143,17 +143,18 @@ Value rotate_quarters(Value self, std::int64_t k, const Dims& dims) {
 }
 
 // Where column - row compares with `diagonal`, over the last two dimensions.
-Value triangle_mask(Value self, std::int64_t diagonal, hlo::ComparisonDirection direction) {
+Value triangle_mask(Value self, const Promotable& diagonal, hlo::ComparisonDirection direction) {
   hlo::Builder& builder = self.builder();
   const std::int64_t rank = self.rank();
   const Shape shape{DType::kInt64, {self.dim(rank - 2), self.dim(rank - 1)}};
   const Value rows = hlo::iota(builder, shape, 0);
   const Value columns = hlo::iota(builder, shape, 1);
-  const Value limit = hlo::add(rows, hlo::full(builder, shape, diagonal));
+  const Value limit =
+      hlo::add(rows, broadcast_to(diagonal.value(builder, shape.dtype), shape.dims));
   return broadcast_to(hlo::compare(columns, limit, direction), self.dims());
 }
 
-Value triangle(Value self, std::int64_t diagonal, hlo::ComparisonDirection direction) {
+Value triangle(Value self, const Promotable& diagonal, hlo::ComparisonDirection direction) {
   const bool is_lower = direction == hlo::ComparisonDirection::kLe;
   check(self.rank() >= 2, is_lower ? "tril" : "triu",
         ": input tensor must have at least 2 dimensions");
@@ -176,8 +177,9 @@ Value diag_embed(Value self, std::int64_t offset, std::int64_t dim1, std::int64_
   Dims places(at(values.rank()));
   std::iota(places.begin(), places.end(), 0);
   const Value rows = hlo::broadcast_in_dim(values, dims, places);
-  const Value matrix = hlo::select(triangle_mask(rows, offset, hlo::ComparisonDirection::kEq), rows,
-                                   full_like(rows, 0));
+  const Value matrix =
+      hlo::select(triangle_mask(rows, Promotable(offset), hlo::ComparisonDirection::kEq), rows,
+                  full_like(rows, 0));
   Dims permutation;
   for (std::int64_t i = 0, batch = 0; i < rank; ++i) {
     permutation.push_back(i == row_dim ? rank - 2 : (i == column_dim ? rank - 1 : batch++));
@@ -283,10 +285,10 @@ void register_shape(Registry& m) {
   m.impl("roll", [](Value self, Dims shifts, Dims dims) { return roll(self, shifts, dims); });
   m.impl("rot90",
          [](Value self, std::int64_t k, Dims dims) { return rotate_quarters(self, k, dims); });
-  m.impl("tril", [](Value self, std::int64_t diagonal) {
+  m.impl("tril", [](Value self, Promotable diagonal) {
     return triangle(self, diagonal, hlo::ComparisonDirection::kLe);
   });
-  m.impl("triu", [](Value self, std::int64_t diagonal) {
+  m.impl("triu", [](Value self, Promotable diagonal) {
     return triangle(self, diagonal, hlo::ComparisonDirection::kGe);
   });
   m.impl("diag_embed", [](Value self, std::int64_t offset, std::int64_t dim1, std::int64_t dim2) {

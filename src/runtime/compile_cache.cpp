@@ -55,22 +55,20 @@ CompiledProgramPtr CompileCache::find_or_compile(const base::Hash128& key, const
 }
 
 std::vector<bool> CompileCache::changed_constants(const base::Hash128& relaxed_key,
-                                                  std::span<const std::uint64_t> constants) {
+                                                  std::span<const std::uint64_t> numbers,
+                                                  std::vector<bool> is_data) {
   std::vector<Constants> evicted;
   const std::lock_guard lock(mutex_);
   Constants* seen = constants_.find(relaxed_key);
   if (seen == nullptr) {
-    constants_.insert(relaxed_key,
-                      {{constants.begin(), constants.end()}, std::vector<bool>(constants.size())},
-                      max_size(), evicted);
-    return {};
+    constants_.insert(relaxed_key, {{numbers.begin(), numbers.end()}, is_data}, max_size(),
+                      evicted);
+    return is_data;
   }
-  for (std::size_t i = 0; i < constants.size(); ++i) {
-    if (constants[i] == seen->first[i]) continue;
-    seen->has_changed[i] = true;
-    seen->any_has_changed = true;
+  for (std::size_t i = 0; i < numbers.size(); ++i) {
+    if (is_data[i] || numbers[i] != seen->first[i]) seen->is_data[i] = true;
   }
-  return seen->any_has_changed ? seen->has_changed : std::vector<bool>();
+  return seen->is_data;
 }
 
 void CompileCache::clear() {

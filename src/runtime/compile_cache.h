@@ -37,10 +37,11 @@ class CompileCache {
   using Compile = std::function<CompiledProgramPtr()>;
   CompiledProgramPtr find_or_compile(const base::Hash128& key, const Compile& compile);
 
-  // Remembers the constants with which a graph is about to be compiled. Returns which of them have
-  // differed between such graphs so far: these should be data. Empty: none.
+  // Remembers the numbers of a graph that is about to be compiled, and which of them are data in
+  // any case. Returns which should be: those that were data before, or have differed so far.
   std::vector<bool> changed_constants(const base::Hash128& relaxed_key,
-                                      std::span<const std::uint64_t> constants);
+                                      std::span<const std::uint64_t> numbers,
+                                      std::vector<bool> is_data);
 
   void clear();
   std::size_t size() const;
@@ -49,8 +50,7 @@ class CompileCache {
   using Future = std::shared_future<CompiledProgramPtr>;
   struct Constants {
     std::vector<std::uint64_t> first;
-    std::vector<bool> has_changed;
-    bool any_has_changed = false;
+    std::vector<bool> is_data;
   };
 
   mutable std::mutex mutex_;

@@ -76,18 +76,6 @@ base::Hash128 key_of(const base::Hash128& graph_key, const base::Hash128& option
   return hasher.finish();
 }
 
-// Of the graph in which the promoted constants are data.
-base::Hash128 promoted_key(const base::Hash128& relaxed_key, const std::vector<bool>& promoted,
-                           std::span<const std::uint64_t> constants) {
-  base::Hasher hasher;
-  hasher.add(relaxed_key);
-  for (std::size_t i = 0; i < promoted.size(); ++i) {
-    hasher.add(promoted[i] ? 1 : 0);
-    if (!promoted[i]) hasher.add(constants[i]);
-  }
-  return hasher.finish();
-}
-
 // `compile_seconds` is negative for a program that was there.
 struct FoundProgram {
   CompiledProgramPtr program;
@@ -101,12 +89,12 @@ FoundProgram find_program(const graph::Trace& trace, std::span<const ops::Donati
   FoundProgram found{cache().find(strict)};
   last_key = strict;
   if (found.program == nullptr) {
-    std::vector<bool> promoted;
+    std::vector<bool> promoted = trace.promoted;
     base::Hash128 key = strict;
-    if (!trace.promotables.empty() && !constants_stay.load(std::memory_order_relaxed)) {
+    if (!promoted.empty() && !constants_stay.load(std::memory_order_relaxed)) {
       const base::Hash128 relaxed = key_of(trace.relaxed_key, options_key, donations);
-      promoted = cache().changed_constants(relaxed, trace.promotables);
-      if (!promoted.empty()) key = promoted_key(relaxed, promoted, trace.promotables);
+      promoted = cache().changed_constants(relaxed, trace.promotables, std::move(promoted));
+      key = key_of(graph::key_of(trace, promoted), options_key, donations);
     }
     last_key = key;
     found.program = cache().find_or_compile(key, [&] {

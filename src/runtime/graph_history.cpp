@@ -102,8 +102,10 @@ std::string wiring_difference(const GraphSummary& graph, const GraphSummary& oth
   if (!std::equal(graph.roots.begin(), graph.roots.end(), other.roots.begin(), is_same)) {
     return "other tensors are alive when it runs";
   }
-  if (graph.promotables != other.promotables) {
-    return "an offset or exponent changed; it is data from now on";
+  if (graph.constants != other.constants) {
+    return "a number that was compiled in changed (an offset, an exponent, 0 or 1); it is data "
+           "from "
+           "now on";
   }
   if (graph.donations != other.donations) {
     return "other inputs give their memory to results";
@@ -121,7 +123,6 @@ GraphSummary::GraphSummary(const graph::Trace& trace, std::span<const ops::Donat
     : key(trace.strict_key),
       sources(trace.sources),
       roots(trace.roots),
-      promotables(trace.promotables),
       donations(used_donations.begin(), used_donations.end()),
       options(std::move(used_options)),
       where(std::move(used_where)) {
@@ -130,6 +131,9 @@ GraphSummary::GraphSummary(const graph::Trace& trace, std::span<const ops::Donat
     steps.push_back({step.node->entry(), step.node->location(), step.first_source});
   }
   for (const graph::DataPtr& leaf : trace.leaves) leaves.push_back(leaf->shape());
+  for (std::size_t i = 0; i < trace.promotables.size(); ++i) {
+    constants.push_back(trace.promoted[i] ? std::nullopt : std::optional(trace.promotables[i]));
+  }
 }
 
 std::string describe_difference(const GraphSummary& graph, const GraphSummary& other) {

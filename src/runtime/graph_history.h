@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <deque>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,7 +30,7 @@ struct GraphSummary {
   std::vector<graph::Source> sources;
   std::vector<graph::Source> roots;
   std::vector<base::Shape> leaves;
-  std::vector<std::uint64_t> promotables;
+  std::vector<std::optional<std::uint64_t>> constants;  // of the promotables; others are data
   std::vector<ops::Donation> donations;
   std::string options;  // the settings and flags that the compiler was given
   std::string where;    // the user's line that ran it

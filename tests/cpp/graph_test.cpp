@@ -93,6 +93,23 @@ TEST(data_is_in_no_key_and_promotables_only_in_the_strict_one) {
   EXPECT_EQ(second.promotables[0], std::uint64_t{1});
 }
 
+TEST(zero_and_one_are_in_the_strict_key_and_other_numbers_are_data) {
+  const Value a = leaf(f32({4}));
+  const graph::Entry* entry = scale_entry(f32({4}), graph::SlotMode::kNumber);
+  std::vector<graph::Trace> traces;
+  for (const double number : {0.0, 1.0, 2.0, 3.0, -0.0}) {
+    traces.push_back(walk({call(entry, {a}, {testing::bits(number)})}));
+    EXPECT(traces.back().relaxed_key == traces.front().relaxed_key);
+    EXPECT(traces.back().floats.empty());
+    EXPECT_EQ(traces.back().promoted[0], number != 1 && testing::bits(number) != 0);
+  }
+  EXPECT(traces[0].strict_key != traces[1].strict_key);
+  EXPECT(traces[1].strict_key != traces[2].strict_key);
+  EXPECT(traces[2].strict_key == traces[3].strict_key);
+  EXPECT(traces[2].strict_key == traces[4].strict_key);
+  EXPECT(graph::key_of(traces[0], {true}) == traces[2].strict_key);
+}
+
 TEST(entry_keys_depend_on_every_part_of_the_call) {
   std::set<std::uint64_t> keys;
   graph::Entry entry = *binary_entry("add.Tensor", f32({4}));

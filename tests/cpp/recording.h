@@ -74,15 +74,17 @@ inline const graph::Entry* binary_entry(const std::string& name, const graph::Te
   return entry_for(base::str(name, base::to_string(type->shape)), std::move(entry));
 }
 
-// self * number, the number as data.
-inline const graph::Entry* scale_entry(const graph::TensorType* type) {
+// self * number, the number as data, or unless it is 0 or 1 at first.
+inline const graph::Entry* scale_entry(const graph::TensorType* type,
+                                       graph::SlotMode mode = graph::SlotMode::kData) {
   graph::Entry entry;
   entry.op = op_named("mul.Tensor");
   entry.args = {graph::Operand{0}, slot_number(base::DType::kFloat64, 0)};
   entry.operands = {type};
-  entry.slots = {{base::DType::kFloat64, graph::SlotMode::kData}};
+  entry.slots = {{base::DType::kFloat64, mode}};
   entry.outputs = {type};
-  return entry_for(base::str("scale", base::to_string(type->shape)), std::move(entry));
+  return entry_for(base::str("scale", base::to_string(type->shape), static_cast<int>(mode)),
+                   std::move(entry));
 }
 
 // self[start : start + length] of a vector, the start promotable; and its inverse.

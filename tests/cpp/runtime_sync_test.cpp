@@ -295,6 +295,25 @@ TEST(a_constant_that_changes_is_compiled_twice_and_then_shared) {
   EXPECT_EQ(counts.executed(), 7);
 }
 
+TEST(a_number_that_was_zero_at_first_is_compiled_twice_and_then_shared) {
+  const Session session(kFake);
+  const Counts counts;
+  const Tensor a = tensor(runtime::device(0), {1, 2, 3, 4});
+  const graph::Entry* entry = testing::scale_entry(a.type(), graph::SlotMode::kNumber);
+  for (const double factor : {0.0, 0.0, 1.0, 2.0, 0.0, 3.0}) {
+    const Tensor product = testing::record(entry, {a}, {testing::bits(factor)});
+    runtime::sync(runtime::device(0), true);
+  }
+  EXPECT_EQ(counts.compiled(), 2);
+  const Tensor b = tensor(runtime::device(0), {1, 2});
+  for (const double factor : {2.0, 3.0, 0.5}) {
+    const graph::Entry* other = testing::scale_entry(b.type(), graph::SlotMode::kNumber);
+    const Tensor product = testing::record(other, {b}, {testing::bits(factor)});
+    runtime::sync(runtime::device(0), true);
+  }
+  EXPECT_EQ(counts.compiled(), 3);
+}
+
 TEST(only_constants_that_change_become_data) {
   const Session session(kFake);
   const Counts counts;
