@@ -6,6 +6,7 @@ the wall, and the CPU time of the whole process, which other programs on the mac
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import os
 import statistics
@@ -61,6 +62,13 @@ def take_turns(
                 timing.sample(run)
             after()
     return timings
+
+
+def add_spare_core(parser: argparse.ArgumentParser) -> None:
+    """The option that asks for `leave_a_core_to_the_host`."""
+    parser.add_argument(
+        "--spare-core", action="store_true", help="one core for the host, the others for the device"
+    )
 
 
 def leave_a_core_to_the_host() -> None:

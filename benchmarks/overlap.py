@@ -10,7 +10,14 @@ import argparse
 import statistics
 import time
 
-from measure import Timings, leave_a_core_to_the_host, print_table, ratio, take_turns
+from measure import (
+    Timings,
+    add_spare_core,
+    leave_a_core_to_the_host,
+    print_table,
+    ratio,
+    take_turns,
+)
 from workloads import MODELS, TrainingStep
 
 import torch_xla
@@ -60,9 +67,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=50, help="steps without a read")
     parser.add_argument("--samples", type=int, default=3, help="samples of that many steps")
     parser.add_argument("--only", default="", help="models whose name contains this")
-    parser.add_argument(
-        "--spare-core", action="store_true", help="one core for the host, the others for the device"
-    )
+    add_spare_core(parser)
     args = parser.parse_args()
     if args.spare_core:
         leave_a_core_to_the_host()

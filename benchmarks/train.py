@@ -19,7 +19,14 @@ import sys
 import time
 
 import torch
-from measure import Timings, leave_a_core_to_the_host, print_table, ratio, take_turns
+from measure import (
+    Timings,
+    add_spare_core,
+    leave_a_core_to_the_host,
+    print_table,
+    ratio,
+    take_turns,
+)
 from workloads import MODELS, TrainingStep
 
 # Of the step to eager PyTorch.
@@ -209,9 +216,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--samples", type=int, default=7, help="samples per figure")
     parser.add_argument("--only", default="", help="models whose name contains this")
-    parser.add_argument(
-        "--spare-core", action="store_true", help="one core for the host, the others for the device"
-    )
+    add_spare_core(parser)
     parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.child is not None:
