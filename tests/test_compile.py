@@ -271,3 +271,50 @@ def test_older_views_can_be_read_after_a_function_that_reads_them():
     assert view.tolist() == [[0, 6], [2, 8], [4, 10]]
     base.add_(1)
     assert view.tolist() == [[1, 7], [3, 9], [5, 11]]
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: torch_xla.compile(3), "expected a function, got int"),
+        (lambda: torch_xla.compile(max_different_graphs="2"), "must be a number, got '2'"),
+        (lambda: torch_xla.compile(custom_compile_options=[1]), "expected a dict of XLA flags"),
+        (lambda: torch_xla.set_custom_compile_options(None), "expected a dict of XLA flags"),
+        (lambda: torch_xla.set_custom_compile_options({1: 1}), "got 1: 1"),
+        (lambda: torch_xla.set_custom_compile_options({"a": None}), "got 'a': None"),
+        (lambda: xm.add_step_closure(3), "add_step_closure: expected a function, got int"),
+    ],
+)
+def test_arguments_are_checked_at_the_call(call, message):
+    with pytest.raises(TypeError, match=message):
+        call()
+
+
+def test_nested_and_repeated_steps(device):
+    x = torch.ones(2, device=device)
+    context = torch_xla.compile()
+    with context, context, torch_xla.step(), torch_xla.step():
+        y = x + 3
+    inner = torch_xla.compile(lambda t: t + 1)
+    outer = torch_xla.compile(lambda t: inner(t) * 2)
+
+    @torch_xla.compile
+    def countdown(t, n):
+        return t if n == 0 else countdown(t + 1, n - 1)
+
+    assert y.tolist() == [4, 4]
+    assert outer(x).tolist() == [4, 4] and countdown(x, 3).tolist() == [4, 4]
+
+
+def test_closures_that_add_closures_and_that_fail(device):
+    seen = []
+    xm.add_step_closure(lambda: xm.add_step_closure(seen.append, args=("inner",)))
+    xm.add_step_closure(lambda t: seen.append(t.tolist()), args=(torch.ones(2, device=device),))
+    torch_xla.sync()
+    assert seen == [[1, 1]]
+    torch_xla.sync()
+    assert seen == [[1, 1], "inner"]
+    xm.add_step_closure(lambda: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        torch_xla.sync()
+    torch_xla.sync()

@@ -13,6 +13,7 @@ from counts import counted
 import torch_xla.core.xla_model as xm
 import torch_xla.distributed.data_parallel as dp
 import torch_xla.distributed.parallel_loader as pl
+import torch_xla.distributed.spmd as xs
 from torch_xla.debug import metrics
 from torch_xla.utils.keyd_queue import KeydQueue, Queue
 
@@ -220,3 +221,55 @@ def test_rate_of_a_loop(device):
     for data, _ in pl.MpDeviceLoader(batches(3), device):
         tracker.add(len(data))
     assert tracker.global_rate() > 0
+
+
+MESH = xs.Mesh([0], (1,), ("data",))
+SHARDING = xs.ShardingSpec(MESH, ("data",))
+
+
+def test_batches_lie_on_the_mesh_as_the_loader_was_told(device):
+    batch = {"x": torch.ones(2), "y": [torch.ones(1, 1), torch.ones(3)], "z": "text"}
+    (first,) = pl.MpDeviceLoader([batch["y"]], device, input_sharding=SHARDING)
+    # Tensors of another number of dimensions are left as they are.
+    assert [xs.sharding_text(t) for t in first] == ["", "{devices=[1]0}"]
+    by_key = {"x": SHARDING, "y": None, "z": None}
+    (second,) = pl.MpDeviceLoader([batch], device, input_sharding=by_key)
+    assert xs.sharding_of(second["x"]) == SHARDING and xs.sharding_of(second["y"][1]) is None
+    with pytest.raises(ValueError, match=r"keys \['x'\], got \['x', 'y', 'z'\]"):
+        list(pl.MpDeviceLoader([batch], device, input_sharding={"x": SHARDING}))
+    with pytest.raises(TypeError, match="ParallelLoader: input_sharding must be a ShardingSpec"):
+        pl.ParallelLoader([batch], [device], input_sharding=("data",))
+    (sent,) = xm.send_cpu_data_to_device([torch.ones(4)], device, SHARDING)
+    assert xs.sharding_of(sent) == SHARDING
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "batches_per_execution",
+        "loader_prefetch_size",
+        "device_prefetch_size",
+        "host_to_device_transfer_threads",
+    ],
+)
+@pytest.mark.parametrize("number", [0, -1, "2", 1.5])
+def test_sizes_and_counts_must_be_positive(device, name, number):
+    with pytest.raises(ValueError, match=f"{name} must be positive"):
+        pl.ParallelLoader([torch.ones(1)], [device], **{name: number})
+
+
+def test_loader_knows_its_devices(device):
+    loader = pl.ParallelLoader([torch.ones(1)] * 2, "xla:0")
+    for ask in (loader.next_item, loader.per_device_loader):
+        with pytest.raises(ValueError, match=r"xla:3 is none of its devices \['xla:0'\]"):
+            ask("xla:3")
+    assert len(list(loader.per_device_loader(device))) == 2
+
+
+def test_iterators_of_one_loader_do_not_disturb_each_other(device):
+    loader = pl.MpDeviceLoader([torch.tensor(i) for i in range(3)], device)
+    a, b = iter(loader), iter(loader)
+    assert [next(a).item(), next(b).item(), next(a).item(), next(b).item()] == [0, 0, 1, 1]
+    a.close()
+    assert next(b).item() == 2
+    assert sum(1 for _ in loader for _ in loader) == 9

@@ -179,3 +179,13 @@ for name, count in (("ONE", "two"), ("OTHER", 0), ("LAST", 2)):
     assert "'ONE'" in first and LIBRARY in first and "PJRT_Client_Create" in first
     assert "'OTHER'" in second and "no device" in second
     assert last == "2.0 2"
+
+
+def test_what_is_no_plugin_is_refused():
+    for bad in (3, plugins.DevicePlugin, None):
+        with pytest.raises(TypeError, match="an object with the methods of DevicePlugin"):
+            plugins.register_plugin("OTHER", bad)
+    with pytest.raises(TypeError, match="expected the name of a device, got 3"):
+        plugins.register_plugin(3, plugins.DevicePlugin())
+    with pytest.raises(TypeError, match="expected the name of a device, got None"):
+        xr.set_device_type(None)

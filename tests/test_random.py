@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import torch_xla
+import torch_xla.core.xla_model as xm
 
 N = 40_000
 
@@ -221,3 +222,30 @@ def test_fork_rng_restores_the_device_state():
     a = torch.rand(3, device="xla")
     torch_xla.manual_seed(12)
     assert torch.equal(torch.rand(3, device="xla").cpu(), a.cpu())
+
+
+def test_random_states_are_checked(device):
+    for bad in ("a", 1.5, None):
+        with pytest.raises(TypeError):
+            xm.set_rng_state(bad)
+    with pytest.raises(ValueError, match="no seed and no state"):
+        xm.set_rng_state(2**127)
+    for call in (xm.set_rng_state, torch_xla.manual_seed):
+        with pytest.raises(RuntimeError, match="device index 77 does not exist"):
+            call(1, device="xla:77")
+    xm.set_rng_state(torch.tensor(5))
+    assert xm.get_rng_state() == 5
+
+
+def test_forks_nest_and_restore_after_errors(device):
+    xm.set_rng_state(9)
+    before = xm.get_rng_state()
+    with xm.fork_rng(), xm.fork_rng():
+        first = torch.rand(3, device=device).tolist()
+    with pytest.raises(KeyError), xm.fork_rng():
+        torch.rand(3, device=device)
+        raise KeyError
+    assert xm.get_rng_state() == before
+    with xm.fork_rng(enabled=False):
+        assert torch.rand(3, device=device).tolist() == first
+    assert xm.get_rng_state() != before

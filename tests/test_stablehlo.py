@@ -343,3 +343,20 @@ def test_random_programs_are_exported_with_their_key(device):
     module = export(lambda x: torch.nn.functional.dropout(x, 0.5, training=True), torch.ones(100))
     first, second = module(torch.ones(100)), module(torch.ones(100))
     assert torch.equal(first.cpu(), second.cpu()) and set(first.tolist()) == {0.0, 2.0}
+
+
+def test_arguments_of_the_export_are_checked():
+    program = torch.export.export(nn.Linear(2, 1), (torch.ones(1, 2),))
+    with pytest.raises(TypeError, match=r"expected what torch\.export\.export returns, got Linear"):
+        exported_program_to_stablehlo(nn.Linear(2, 1))
+    with pytest.raises(TypeError, match="expected StableHLOExportOptions, got dict"):
+        exported_program_to_stablehlo(program, {"save_weights": False})
+    module = exported_program_to_stablehlo(program)
+    inputs = (torch.ones(1, 2),)
+    want = module.evaluate(inputs)[0].cpu()
+    assert torch.equal(module.evaluate("forward", inputs)[0].cpu(), want)
+    assert torch.equal(module.evaluate(inputs, "forward")[0].cpu(), want)
+    with pytest.raises(ValueError, match="there is no method 'backward'"):
+        module.evaluate("backward", inputs)
+    with pytest.raises(TypeError, match="expected tensors and the name of a method"):
+        module.evaluate(inputs, inputs)

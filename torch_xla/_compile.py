@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar, overload
 
 from torch_xla import _XLAC, _causes
@@ -19,8 +19,23 @@ def set_custom_compile_options(options: CompileOptions) -> None:
 
     They are part of what a program is known by: one that was compiled with other flags is compiled
     again.
+
+    Raises:
+        TypeError: it is no dict from names to texts and numbers.
     """
-    _XLAC._set_custom_compile_options(dict(options))
+    _XLAC._set_custom_compile_options(_checked("set_custom_compile_options", options))
+
+
+def _checked(what: str, options: CompileOptions) -> CompileOptions:
+    if not isinstance(options, Mapping):
+        raise TypeError(f"{what}: expected a dict of XLA flags, got {type(options).__name__}")
+    for name, value in options.items():
+        if not isinstance(name, str) or not isinstance(value, (str, bool, int, float)):
+            raise TypeError(
+                f"{what}: expected names of flags with texts, bools or numbers, got "
+                f"{name!r}: {value!r}"
+            )
+    return dict(options)
 
 
 class _Region:
@@ -113,7 +128,17 @@ def compile(
 
     Raises:
         RuntimeError: what `full_graph` and `max_different_graphs` say.
+        TypeError: an argument is not of its type.
     """
+    if f is not None and not callable(f):
+        raise TypeError(f"torch_xla.compile: expected a function, got {type(f).__name__}")
+    if max_different_graphs is not None and not isinstance(max_different_graphs, int):
+        raise TypeError(
+            f"torch_xla.compile: max_different_graphs must be a number, got "
+            f"{max_different_graphs!r}"
+        )
+    if custom_compile_options is not None:
+        custom_compile_options = _checked("torch_xla.compile", custom_compile_options)
 
     def region_of(function: Callable[..., Any] | None) -> _Region:
         default = getattr(function, "__name__", None) or type(function).__name__

@@ -28,5 +28,13 @@ def index_of(device: DeviceLike) -> int:
 
 
 def generator_of(device: DeviceLike) -> torch.Generator:
-    """The default random generator of a device. Makes no client."""
-    return _XLAC._default_generator(index_of(device))
+    """The default random generator of a device. Makes no client.
+
+    Raises:
+        RuntimeError: there can't be such a device.
+    """
+    index = index_of(device)
+    bound = _XLAC._device_count_upper_bound()
+    if not 0 <= index < bound:
+        raise RuntimeError(f"device index {index} does not exist, there are {bound} xla devices")
+    return _XLAC._default_generator(index)

@@ -21,6 +21,8 @@ def set_device_type(pjrt_device: str) -> None:
     Raises:
         RuntimeError: a device of another kind is in use already.
     """
+    if not isinstance(pjrt_device, str):
+        raise TypeError(f"set_device_type: expected the name of a device, got {pjrt_device!r}")
     if _XLAC._xla_runtime_is_initialized() and _XLAC._device_type() != pjrt_device.upper():
         raise RuntimeError(
             f"set_device_type({pjrt_device!r}): the {_XLAC._device_type()} device is in use "

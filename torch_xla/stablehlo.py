@@ -160,14 +160,20 @@ class StableHLOGraphModule:
         return _pytree.tree_unflatten(flat_results, _pytree.treespec_loads(meta.output_pytree_spec))
 
     def evaluate(
-        self, inputs: Sequence[torch.Tensor], method_name: str | None = None
+        self,
+        inputs: Sequence[torch.Tensor] | str,
+        method_name: str | Sequence[torch.Tensor] | None = None,
     ) -> list[torch.Tensor]:
         """Run on tensors, of any device, in the order of the arguments; the results are on the
-        xla device.
+        xla device. Also with the method's name first.
 
         Raises:
             ValueError: there are fewer or more than the program takes, or one has another type.
         """
+        if isinstance(inputs, str):
+            inputs, method_name = method_name or (), inputs
+        if isinstance(inputs, str) or not (method_name is None or isinstance(method_name, str)):
+            raise TypeError("evaluate: expected tensors and the name of a method")
         function = self._function(method_name)
         arguments = [tensor.detach().to("xla") for tensor in inputs]
         _check_arguments(function.meta, arguments)
@@ -235,6 +241,16 @@ def exported_program_to_stablehlo(
             recorded.
     """
     options = options or StableHLOExportOptions()
+    if not isinstance(exported_model, torch.export.ExportedProgram):
+        raise TypeError(
+            "exported_program_to_stablehlo: expected what torch.export.export returns, got "
+            f"{type(exported_model).__name__}"
+        )
+    if not isinstance(options, StableHLOExportOptions):
+        raise TypeError(
+            "exported_program_to_stablehlo: expected StableHLOExportOptions, got "
+            f"{type(options).__name__}"
+        )
     recording = _Recording(exported_model, options)
     func = StableHLOFunc(recording.meta, recording.text)
     state = recording.state_dict if options.export_weights else {}

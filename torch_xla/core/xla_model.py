@@ -7,6 +7,7 @@ concerns several is the identity here.
 from __future__ import annotations
 
 import contextlib
+import operator
 import os
 import sys
 import time
@@ -301,6 +302,8 @@ def add_step_closure(
         run_async: call it in a thread of its own, so that the next step is recorded meanwhile. If
             it fails, the next barrier raises.
     """
+    if not callable(closure):
+        raise TypeError(f"add_step_closure: expected a function, got {type(closure).__name__}")
     _step_closures.add(_XLAC._current_device(), lambda: closure(*args), run_async)
 
 
@@ -317,9 +320,12 @@ def _run_step_closures() -> None:
 
 def set_rng_state(seed: int, device: DeviceLike = None) -> None:
     """Set the random state of a device: a seed, or what `get_rng_state` returned."""
+    state = operator.index(seed)
+    if state.bit_length() >= 2 * _SEED_BITS:
+        raise ValueError(f"set_rng_state: {state} is no seed and no state of get_rng_state")
     generator = _devices.generator_of(device)
-    generator.manual_seed(seed & ((1 << _SEED_BITS) - 1))
-    generator.set_offset(seed >> _SEED_BITS if seed > 0 else 0)
+    generator.manual_seed(state & ((1 << _SEED_BITS) - 1))
+    generator.set_offset(state >> _SEED_BITS if state > 0 else 0)
 
 
 def get_rng_state(device: DeviceLike = None) -> int:
@@ -411,10 +417,16 @@ def save(
 
 
 def send_cpu_data_to_device(
-    datas: Any, device: DeviceLike, input_sharding: None = None
+    datas: Any, device: DeviceLike, input_sharding: Any = None
 ) -> list[Any]:
-    """The items of `datas` with every CPU tensor inside of them moved to the device."""
-    del input_sharding
+    """The items of `datas` with every CPU tensor inside of them moved to the device.
+
+    Args:
+        datas: the items.
+        device: the device.
+        input_sharding: how the tensors lie on a mesh: a `ShardingSpec`, or for items that are dicts
+            one of them with the same keys.
+    """
     target = torch.device("xla", _devices.index_of(device))
 
     def is_on_cpu(value: Any) -> bool:
@@ -424,7 +436,14 @@ def send_cpu_data_to_device(
         return [tensor.to(target) for tensor in tensors]
 
     moved = _nested.replace(datas, is_on_cpu, move)
-    return moved if isinstance(moved, list) else list(moved)
+    items = moved if isinstance(moved, list) else list(moved)
+    if input_sharding is not None:
+        from torch_xla.distributed.spmd import sharding
+
+        sharding.check_input_sharding("send_cpu_data_to_device", input_sharding)
+        for item in items:
+            sharding.mark_inputs(item, input_sharding)
+    return items
 
 
 class ToXlaTensorArena:

@@ -16,6 +16,7 @@ import torch_xla.torch_xla as _top
 from torch_xla import _causes, _devices, _nested
 from torch_xla._devices import DeviceLike
 from torch_xla.core import xla_model as xm
+from torch_xla.distributed.spmd import sharding
 from torch_xla.utils.keyd_queue import Queue
 
 
@@ -103,7 +104,7 @@ class ParallelLoader:
         loader_prefetch_size: how many batches the loader may be ahead of the upload.
         device_prefetch_size: how many may wait on a device.
         host_to_device_transfer_threads: how many threads upload, per device.
-        input_sharding: how batches are split when one device stands for several: not here.
+        input_sharding: how batches lie on a mesh, as for `xm.send_cpu_data_to_device`.
         fixed_batch_size: end at the first batch of another size. In calls written for older
             versions this, a bool, stands in the place of `batches_per_execution`.
         loader: an older name of `cpu_loader`.
@@ -122,18 +123,24 @@ class ParallelLoader:
         fixed_batch_size: bool = False,
         loader: Iterable[Any] | None = None,
     ) -> None:
-        del input_sharding
         source = loader if cpu_loader is None else cpu_loader
         if source is None or not devices:
             raise ValueError("ParallelLoader: expected a loader and at least one device")
+        if isinstance(devices, (str, torch.device)):
+            devices = [devices]
         if isinstance(batches_per_execution, bool):
             fixed_batch_size = batches_per_execution
             batches_per_execution = 1
-        if batches_per_execution < 1:
-            raise ValueError(
-                f"ParallelLoader: batches_per_execution must be positive, got "
-                f"{batches_per_execution}"
-            )
+        for name, number in (
+            ("batches_per_execution", batches_per_execution),
+            ("loader_prefetch_size", loader_prefetch_size),
+            ("device_prefetch_size", device_prefetch_size),
+            ("host_to_device_transfer_threads", host_to_device_transfer_threads),
+        ):
+            if not isinstance(number, int) or number < 1:
+                raise ValueError(f"ParallelLoader: {name} must be positive, got {number!r}")
+        if input_sharding is not None:
+            sharding.check_input_sharding("ParallelLoader", input_sharding)
         self.batches_per_execution = batches_per_execution
         self._cpu_loader = source
         self._devices = [torch.device("xla", _devices.index_of(device)) for device in devices]
@@ -143,11 +150,21 @@ class ParallelLoader:
             device: _DeviceQueues(loader_prefetch_size, device_prefetch_size)
             for device in self._devices
         }
-        self._start(max(1, host_to_device_transfer_threads))
+        self._input_sharding = input_sharding
+        self._start(host_to_device_transfer_threads)
 
     def per_device_loader(self, device: DeviceLike) -> PerDeviceLoader:
         """The batches of one of the devices."""
+        self._queues_of(device)
         return PerDeviceLoader(self, torch.device("xla", _devices.index_of(device)))
+
+    def _queues_of(self, device: DeviceLike) -> _DeviceQueues:
+        chosen = torch.device("xla", _devices.index_of(device))
+        if chosen not in self._queues:
+            raise ValueError(
+                f"ParallelLoader: {device} is none of its devices {[*map(str, self._queues)]}"
+            )
+        return self._queues[chosen]
 
     def per_device_samples(self) -> int:
         """How many batches each device gets, if the loader knows how many it has."""
@@ -159,8 +176,7 @@ class ParallelLoader:
         Raises:
             Exception: what the user's loader raised.
         """
-        chosen = torch.device("xla", _devices.index_of(device))
-        item = self._queues[chosen].uploaded.get()
+        item = self._queues_of(device).uploaded.get()
         if isinstance(item, _Failure):
             self.close()
             raise item.error
@@ -192,7 +208,7 @@ class ParallelLoader:
             for _ in range(num_uploaders):
                 threading.Thread(
                     target=_upload,
-                    args=(self._queues[device], device, turns, remaining),
+                    args=(self._queues[device], device, self._input_sharding, turns, remaining),
                     name="xla-upload",
                     daemon=True,
                 ).start()
@@ -272,7 +288,11 @@ def _load(loader: Iterable[Any], queues: list[_DeviceQueues], limit: tuple[int] 
 
 
 def _upload(
-    queues: _DeviceQueues, device: torch.device, turns: _Turns, remaining: _Remaining
+    queues: _DeviceQueues,
+    device: torch.device,
+    input_sharding: Any,
+    turns: _Turns,
+    remaining: _Remaining,
 ) -> None:
     """Uploads the batches of one device."""
     while True:
@@ -281,7 +301,7 @@ def _upload(
             break
         try:
             if not isinstance(batch, _Failure):
-                batch = xm.send_cpu_data_to_device([batch], device)[0]
+                batch = xm.send_cpu_data_to_device([batch], device, input_sharding)[0]
         except BaseException as error:
             batch = _Failure(error)
         if not turns.pass_on(number, queues.uploaded, batch):

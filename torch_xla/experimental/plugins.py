@@ -69,7 +69,17 @@ def register_plugin(name: str, device_plugin: DevicePlugin) -> None:
 
     Raises:
         RuntimeError: a device of that kind is in use already.
+        TypeError: the name is no text, or the plugin has no `library_path`.
     """
+    if not isinstance(name, str):
+        raise TypeError(f"register_plugin: expected the name of a device, got {name!r}")
+    if isinstance(device_plugin, type) or not callable(
+        getattr(device_plugin, "library_path", None)
+    ):
+        raise TypeError(
+            "register_plugin: expected an object with the methods of DevicePlugin, got "
+            f"{device_plugin!r}"
+        )
     _plugins.register(name, device_plugin)
 
 

@@ -17,6 +17,8 @@ class Queue(Generic[T]):
     """
 
     def __init__(self, maxsize: int = 1024) -> None:
+        if maxsize < 1:
+            raise ValueError(f"Queue: maxsize must be positive, got {maxsize}")
         self._maxsize = maxsize
         self._items: collections.deque[T] = collections.deque()  # under _changed
         self._is_closed_for_writing = False  # under _changed

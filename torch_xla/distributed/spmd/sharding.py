@@ -6,12 +6,12 @@ import dataclasses
 import enum
 import math
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 
-from torch_xla import _XLAC
+from torch_xla import _XLAC, _nested
 from torch_xla.distributed.spmd.mesh import Mesh, get_global_mesh
 
 # Per dimension of a tensor: None, or the axis or axes of the mesh that split it.
@@ -216,6 +216,41 @@ def wrap_if_sharded(x: Any) -> Any:
 def local_shards(t: torch.Tensor) -> list[XLAShard]:
     """The parts of a tensor that are on this process's devices."""
     return [XLAShard(_whole(t).detach().cpu())]
+
+
+def check_input_sharding(what: str, input_sharding: Any) -> None:
+    """Raises TypeError unless `mark_inputs` can take it."""
+    specs = input_sharding.values() if isinstance(input_sharding, Mapping) else [input_sharding]
+    for spec in specs:
+        if spec is not None and not isinstance(spec, ShardingSpec):
+            raise TypeError(
+                f"{what}: input_sharding must be a ShardingSpec, or a dict of them, got {spec!r}"
+            )
+
+
+def mark_inputs(batch: Any, input_sharding: Any) -> None:
+    """Say how the tensors of a batch lie on a mesh.
+
+    Args:
+        batch: xla tensors in containers.
+        input_sharding: a ShardingSpec, which holds for the tensors of as many dimensions; or for a
+            batch that is a dict, one of ShardingSpecs and None with the same keys.
+
+    Raises:
+        ValueError: the keys are not the same.
+    """
+    if isinstance(input_sharding, Mapping):
+        if not isinstance(batch, Mapping) or batch.keys() != input_sharding.keys():
+            found = sorted(batch) if isinstance(batch, Mapping) else type(batch).__name__
+            raise ValueError(
+                f"input_sharding is for batches with the keys {sorted(input_sharding)}, got {found}"
+            )
+        for key, spec in input_sharding.items():
+            mark_inputs(batch[key], spec)
+    elif input_sharding is not None:
+        for _, tensor in _nested.walk(batch, lambda v: isinstance(v, torch.Tensor)):
+            if input_sharding.can_apply(tensor) and _XLAC._is_xla_tensor(tensor):
+                mark_sharding(tensor, input_sharding.mesh, input_sharding.partition_spec)
 
 
 def manual_region(
