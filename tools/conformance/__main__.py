@@ -6,6 +6,7 @@ import argparse
 import collections
 import pathlib
 import sys
+from collections.abc import Iterable
 
 import modules
 import op_samples
@@ -36,13 +37,17 @@ def main() -> int:
     totals: collections.Counter[str] = collections.Counter()
     lines = []
     if arguments.modules:
-        found = {
-            i.name: modules.check(i, getattr(torch, arguments.dtype)) for i in modules.entries()
-        }
-        return tell(found)
+        dtype = getattr(torch, arguments.dtype)
+        return tell(
+            (i.name, modules.check(i, dtype))
+            for i in modules.entries()[first::stride]
+            if not wanted or i.name in wanted
+        )
     if arguments.optimizers:
         return tell(
-            {optimizers.class_of(i).__name__: optimizers.check(i) for i in optimizers.entries()}
+            (optimizers.class_of(i).__name__, optimizers.check(i))
+            for i in optimizers.entries()[first::stride]
+            if not wanted or optimizers.class_of(i).__name__ in wanted
         )
     if arguments.variants:
         return check_variants(chosen, arguments)
@@ -61,14 +66,16 @@ def main() -> int:
     return 1 if totals["wrong"] else 0
 
 
-def tell(found: dict[str, list[str]]) -> int:
-    """Print the problems of each entry."""
-    for name, problems in found.items():
-        for problem in problems:
-            print(f"wrong     {name:30} {problem}")
-    wrong = sum(map(bool, found.values()))
-    print(f"{len(found) - wrong} right, {wrong} wrong")
-    return 1 if wrong else 0
+def tell(found: Iterable[tuple[str, list[str]]]) -> int:
+    """Print each entry as it is checked, with its problems."""
+    totals: collections.Counter[str] = collections.Counter()
+    for name, problems in found:
+        status = "wrong" if problems else "right"
+        totals[status] += 1
+        for problem in problems or [""]:
+            print(f"{status:9} {name:30} {problem}", flush=True)
+    print(f"{totals['right']} right, {totals['wrong']} wrong")
+    return 1 if totals["wrong"] else 0
 
 
 def check_variants(chosen: list[OpInfo], arguments: argparse.Namespace) -> int:

@@ -7,6 +7,7 @@ few programs.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import warnings
 from collections.abc import Callable, Iterator
@@ -131,9 +132,53 @@ def _out(
     return _Outcome(written, [resized, *((o.dtype, o.shape) for o in written)])
 
 
+def _out_that_is_read(op: OpInfo, sample: SampleInput, is_part: bool) -> _Outcome:
+    """Whether the first input that fits may be the out tensor, or a part of the first larger one.
+
+    What the CPU then reads may be what it has written: values are not compared."""
+    with torch.no_grad():
+        results = _apply(op.op, sample)
+        inputs = [
+            x
+            for x in _arguments(sample)
+            if x.is_contiguous() and x.dtype == results[0].dtype and results[0].numel()
+        ]
+        if is_part:
+            count = results[0].numel()
+            chosen = [
+                x.detach().view(-1)[1 : count + 1].view(results[0].shape)
+                for x in inputs
+                if x.numel() > count
+            ]
+        else:
+            chosen = [x.detach() for x in inputs if x.shape == results[0].shape]
+        if not chosen:
+            return _Outcome()
+        outs = [chosen[0], *(torch.empty_like(r) for r in results[1:])]
+        op.op(
+            sample.input,
+            *sample.args,
+            **sample.kwargs,
+            out=outs[0] if len(outs) == 1 else tuple(outs),
+        )
+    return _Outcome()
+
+
+def _in_place_repeated(op: OpInfo, sample: SampleInput) -> _Outcome:
+    """Whether elements that share memory are written; what they become is not defined."""
+    x = sample.input
+    if not isinstance(x, torch.Tensor) or x.layout != torch.strided or sample.broadcasts_input:
+        return _Outcome()
+    if x.dim() == 0 or x.shape[0] < 2:
+        return _Outcome()
+    with torch.no_grad():
+        op.inplace_variant(x[:1].clone().expand(x.shape), *sample.args, **sample.kwargs)
+    return _Outcome()
+
+
 VARIANTS = (
-    *("strides", "aliasing", "noncontiguous", "expanded", "in place", "double backward"),
-    *_OUTS,
+    *("strides", "aliasing", "noncontiguous", "expanded", "in place", "in place repeated"),
+    *("double backward", *_OUTS, "out that is read", "out that is read in part"),
     "error",
 )
 
@@ -150,6 +195,10 @@ def _cases(op: OpInfo, variant: str) -> Callable[[SampleInput], _Outcome] | None
         return lambda sample: _laid_out(op, sample)
     if variant == "in place" and op.inplace_variant is not None:
         return lambda sample: _Outcome() if sample.broadcasts_input else _in_place(op, sample)
+    if variant == "in place repeated" and op.inplace_variant is not None:
+        return lambda sample: _in_place_repeated(op, sample)
+    if variant in ("out that is read", "out that is read in part") and op.supports_out:
+        return lambda sample: _out_that_is_read(op, sample, variant.endswith("part"))
     if variant == "double backward" and op.supports_gradgrad:
         return lambda sample: _double_backward(op, sample)
     if variant in _OUTS and op.supports_out:
@@ -242,8 +291,9 @@ def check(
             call = _cases(op, variant)
             if call is None or (variant == "double backward" and not with_grad):
                 continue
+            writes_input = variant.startswith("out that is read")
             for index, sample in enumerate(_samples(op, dtype, variant, with_grad, most)):
-                expected = _attempt(call, sample)
+                expected = _attempt(call, copy.deepcopy(sample) if writes_input else sample)
                 if variant == "error" and expected.error is None:
                     continue
                 # Data that repeats itself may be what the CPU refuses, and only there.
