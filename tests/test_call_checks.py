@@ -59,6 +59,9 @@ BAD_CALLS = {
     "amax": lambda x: x[:0].amax(),
     "argmin": lambda x: x[:0].argmin(0),
     "sort out=": lambda x: torch.msort(x, out=x.double()),
+    "nanmedian": lambda x: x[:0].nanmedian(0),
+    "ihfft2": lambda x: fft.ihfft2(x.cfloat()),
+    "narrow_copy": lambda x: x.narrow_copy(3, 0, 1),
     "dot out=": lambda x: torch.dot(x[0], x[0], out=x.sum().double()),
     "index_select out=": lambda x: torch.index_select(
         x, 0, torch.tensor([0], device=x.device), out=x.double()
@@ -80,6 +83,18 @@ def positive(x):
     return x @ x.mT + 5 * torch.eye(x.shape[-2], device=x.device)
 
 
+def images(x):
+    return x.repeat(2, 1, 1, 1).contiguous(memory_format=torch.channels_last)
+
+
+OF_IMAGES = (
+    lambda x: functional.conv2d(x, x),
+    lambda x: functional.conv_transpose2d(x[:, :2].contiguous(), x),
+    lambda x: functional.batch_norm(x, None, None, training=True),
+    lambda x: functional.pad(x, (1, 1, 1, 1), mode="reflect"),
+    lambda x: functional.pad(x, (1, 1, 1, 1), mode="replicate"),
+    lambda x: functional.max_unpool2d(*functional.max_pool2d(x, 2, return_indices=True), 2),
+)
 LAYOUTS = {
     "fft": lambda x: [fft.fft(x, dim=d) for d in (0, 1, 2)],
     "rfft": lambda x: [fft.rfft(x, dim=1), fft.rfft2(x, dim=(0, 1)), fft.rfftn(x)],
@@ -97,6 +112,8 @@ LAYOUTS = {
     "eigen": lambda x: [*linalg.eig(positive(x)), *linalg.eigh(positive(x)), *linalg.svd(x)],
     "lu": lambda x: [*linalg.lu(x), *linalg.lu_factor(x)],
     "triangle": lambda x: [linalg.solve_triangular(positive(x), x, upper=True)],
+    "hfft": lambda x: [fft.hfftn(x, dim=d) for d in ((0, 1), (2, 0), (0, 1, 2))],
+    "channels_last": lambda x: [call(images(x)) for call in OF_IMAGES],
     "rot90": lambda x: [x.rot90(1, (0, 1)), x.rot90(2, (1, 2))],
 }
 
@@ -162,3 +179,42 @@ def test_list_of_numbers_on_the_cpu_takes_part(device):
     assert [x.tolist() for x in made] == [[2, 2], [3, 3, 3]]
     with pytest.raises(RuntimeError):
         torch._foreach_mul_(made, [made[1].sum(), factors[0]])
+
+
+def test_gradients_of_a_complex_linear_layer_are_conjugated(device):
+    x, weight, bias = (torch.randn(s, dtype=torch.complex64) for s in ((2, 3), (4, 3), (4,)))
+
+    def gradients(*tensors):
+        leaves = [t.detach().requires_grad_() for t in tensors]
+        return torch.autograd.grad(functional.linear(*leaves).abs().sum(), leaves)
+
+    for got, want in zip(
+        gradients(x.to(device), weight.to(device), bias.to(device)),
+        gradients(x, weight, bias),
+        strict=True,
+    ):
+        torch.testing.assert_close(got.cpu(), want)
+
+
+def test_loss_without_a_counted_sample_has_no_gradient(device):
+    x = torch.rand(2, 3).to(device).requires_grad_()
+    target = torch.tensor([1, 1], device=device)
+    loss = functional.cross_entropy(x, target, ignore_index=1)
+    assert math.isnan(loss.item())
+    assert torch.autograd.grad(loss, x)[0].cpu().tolist() == [[0, 0, 0], [0, 0, 0]]
+
+
+def test_fractional_pooling_of_one_volume_takes_the_first_random_numbers(device):
+    x, samples = torch.rand(4, 5, 5, 5), torch.rand(2, 4, 3)
+
+    def pooled(x, samples):
+        return functional.fractional_max_pool3d(x, 2, output_ratio=0.5, _random_samples=samples)
+
+    torch.testing.assert_close(pooled(x.to(device), samples.to(device)).cpu(), pooled(x, samples))
+
+
+def test_dropout_of_integers_has_a_gradient_of_floats(device):
+    grad, mask = torch.tensor([1, 2, 3]), torch.tensor([True, False, True])
+    want = torch.ops.aten.native_dropout_backward(grad, mask, 2.0)
+    got = torch.ops.aten.native_dropout_backward(grad.to(device), mask.to(device), 2.0)
+    torch.testing.assert_close(got.cpu(), want)

@@ -228,6 +228,15 @@ _KINDS = {
         lambda: torch.quantize_per_tensor(torch.ones(2, device="xla"), 0.1, 0, torch.quint8),
         "dequantize",
     ),
+    "quantized to xla": (
+        lambda: torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.quint8).to("xla"),
+        "dequantize",
+    ),
+    "sparse rows to xla": (lambda: torch.eye(2).to_sparse_csr().to("xla"), "to_dense"),
+    "sparse rows": (
+        lambda: torch.sparse_csr_tensor([0, 1], [0], [1.0], (1, 1), device="xla"),
+        "to_dense",
+    ),
     "nested to xla": (
         lambda: torch.nested.nested_tensor([torch.ones(1), torch.ones(2)]).to("xla"),
         "torch.jagged",
@@ -241,6 +250,7 @@ _KINDS = {
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 @pytest.mark.filterwarnings("ignore:.*quantized tensor creation functions")
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support")
 @pytest.mark.parametrize("name", _KINDS)
 def test_kinds_of_tensors_that_are_not_here_say_the_way_round(name):
     call, way_round = _KINDS[name]

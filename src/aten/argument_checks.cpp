@@ -4,9 +4,15 @@
 
 #include <ATen/Dispatch.h>
 #include <ATen/Dispatch_v2.h>
+#include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/native/DistributionTemplates.h>
 #include <ATen/ops/result_type.h>
 #include <c10/core/DefaultDtype.h>
+
+#include "aten/meta_kernel.h"
+#include "aten/record.h"
+#include "aten/tensor.h"
 
 namespace torch_xla::aten {
 namespace {
@@ -84,6 +90,73 @@ void check_geometric(Arguments arguments) {
   TORCH_CHECK(0 < p && p < 1, "geometric_ expects p to be in (0, 1), but got p=", p);
 }
 
+// PyTorch's own checks of the bounds, without its numbers.
+template <typename>
+struct NoNumbers {
+  template <typename... Arguments>
+  void operator()(const Arguments&...) const {}
+};
+template <bool has_from>
+void check_random(Arguments arguments) {
+  at::Tensor self = to_meta(arguments[0].toTensor());
+  const std::int64_t from = has_from ? arguments[1].toInt() : 0;
+  at::native::templates::random_from_to_impl<NoNumbers, at::Generator>(
+      self, from, arguments[has_from ? 2 : 1].toOptional<std::int64_t>(), std::nullopt);
+}
+
+void check_uniform(Arguments arguments) {
+  at::Tensor self = to_meta(arguments[0].toTensor());
+  at::native::templates::uniform_impl_<NoNumbers, at::Generator>(
+      self, arguments[1].toDouble(), arguments[2].toDouble(), std::nullopt);
+}
+
+void check_normal(Arguments arguments) {
+  const at::ScalarType dtype = arguments[0].toTensor().scalar_type();
+  const double std = arguments[2].toDouble();
+  TORCH_CHECK_NOT_IMPLEMENTED(!c10::isIntegralType(dtype, /*includeBool=*/true),
+                              "\"normal_kernel_cpu\" not implemented for '", dtype, "'");
+  TORCH_CHECK(std >= 0.0, "normal expects std >= 0.0, but found std ", std);
+}
+
+void check_random_any(Arguments arguments) {
+  const at::Tensor& self = arguments[0].toTensor();
+  TORCH_CHECK_NOT_IMPLEMENTED(!self.is_complex(), "\"random_kernel_cpu\" not implemented for '",
+                              self.scalar_type(), "'");
+}
+
+const graph::TensorType* type_of_self(Arguments arguments) {
+  const TensorImpl* self = as_xla(arguments[0].toTensor());
+  return self == nullptr ? nullptr : self->xla_type();
+}
+
+// PyTorch writes batches of matrices that do not follow one another by way of a copy. Matrices of
+// one batch, and batches that repeat in the first dimension, it writes where they are.
+void check_triangle(Arguments arguments) {
+  const graph::TensorType* type = type_of_self(arguments);
+  if (type == nullptr || type->shape.dims.size() < 4) return;
+  const std::vector<std::int64_t>& sizes = type->shape.dims;
+  std::int64_t step = sizes[sizes.size() - 1] * sizes[sizes.size() - 2];
+  for (std::size_t d = sizes.size() - 2; d-- > 0;) {
+    const bool is_free = d == 0 && (type->strides[d] == 0 || sizes[d] == 1);
+    if (!is_free && type->strides[d] != step) return check_no_overlap(*type);
+    step *= sizes[d];
+  }
+}
+
+// Of real numbers there is nothing to do.
+void check_conj(Arguments arguments) {
+  const graph::TensorType* type = type_of_self(arguments);
+  if (type != nullptr && base::is_complex(type->shape.dtype)) check_no_overlap(*type);
+}
+
+void check_narrow_copy(Arguments arguments) {
+  const std::int64_t dim = arguments[0].toTensor().dim();
+  TORCH_CHECK(dim == 0 || arguments[1].toInt() < dim,
+              "Expected dim < static_cast<int64_t>(self_sizes.size()) to be true, but got false.  "
+              "(Could this error message be improved?  If so, please report an enhancement request "
+              "to PyTorch.)");
+}
+
 struct Entry {
   std::string_view op;
   ArgumentCheck check;
@@ -93,6 +166,7 @@ constexpr Entry kChecks[] = {
     {"clamp", check_bounds<1, 2>},
     {"clamp_max", check_bounds<1, 1>},
     {"clamp_min", check_bounds<1, 1>},
+    {"conj_physical_", check_conj},
     {"constant_pad_nd", check_fits_self<2>},
     {"exponential", check_exponential},
     {"fill.Scalar", check_fits_self<1>},
@@ -102,16 +176,24 @@ constexpr Entry kChecks[] = {
     {"index_fill.int_Scalar", check_index_fill},
     {"log_normal", check_log_normal},
     {"masked_fill.Scalar", check_fits_self<2>},
+    {"narrow_copy", check_narrow_copy},
     {"new_full", check_fits_dtype<2, 3>},
+    {"normal_", check_normal},
+    {"random", check_random_any},
+    {"random.from", check_random<true>},
+    {"random.to", check_random<false>},
     {"scalar_tensor", check_scalar_tensor},
     {"scatter.value", check_fits_self<3>},
+    {"tril_", check_triangle},
+    {"triu_", check_triangle},
+    {"uniform", check_uniform},
 };
 
 }  // namespace
 
-ArgumentCheck find_argument_check(std::string_view functional_name) {
+ArgumentCheck find_argument_check(std::string_view name) {
   for (const Entry& entry : kChecks) {
-    if (entry.op == functional_name) return entry.check;
+    if (entry.op == name) return entry.check;
   }
   return nullptr;
 }

@@ -11,8 +11,8 @@ namespace torch_xla::aten {
 // Throws as PyTorch's kernel for the CPU does.
 using ArgumentCheck = void (*)(at::ArrayRef<c10::IValue> arguments);
 
-// That of the operator of this name ("fill.Scalar"; in-place variants are found by the functional
-// name), or null.
-ArgumentCheck find_argument_check(std::string_view functional_name);
+// That of the operator of this name, or null. In-place variants have that of the functional one
+// ("fill.Scalar"), but for a few ("tril_").
+ArgumentCheck find_argument_check(std::string_view name);
 
 }  // namespace torch_xla::aten

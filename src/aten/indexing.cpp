@@ -90,31 +90,90 @@ at::Tensor on_device_of(const at::Tensor& self, const at::Tensor& values) {
   return values.device().is_cpu() && values.dim() == 0 ? values.to(self.device()) : values;
 }
 
-// The one mask among indices that are else None, and the dimension where it starts.
-std::optional<std::pair<at::Tensor, std::int64_t>> only_mask(const Indices& indices) {
-  std::optional<std::pair<at::Tensor, std::int64_t>> found;
+// One mask, and the dimension of the indexed tensor where it starts.
+struct Mask {
+  at::Tensor index;
+  std::int64_t first;
+
+  // Of booleans on that device.
+  at::Tensor on(c10::Device device) const {
+    const at::Tensor there = index.to(device);
+    return index.scalar_type() == at::kByte ? there.ne(0) : there;
+  }
+};
+
+// The one among indices that are else None.
+std::optional<Mask> only_mask(const Indices& indices) {
+  std::optional<Mask> found;
   std::int64_t dim = 0;
   for (const std::optional<at::Tensor>& index : indices) {
     if (index.has_value() && index->defined()) {
       if (found.has_value() || !is_mask(*index)) return std::nullopt;
-      found.emplace(*index, dim);
+      found = {*index, dim};
     }
     ++dim;
   }
   return found;
 }
 
+// `values`, which has one element along `dim` for each true element of `mask`, with one for each of
+// the mask's elements: the k-th value stands where the mask is true for the k-th time.
+at::Tensor spread(const at::Tensor& values, const at::Tensor& mask, std::int64_t dim) {
+  if (dim < 0 || values.size(dim) == 1) return values;
+  // There is no k-th value to take, and no true element if the user is right.
+  if (values.size(dim) == 0) {
+    auto sizes = values.sizes().vec();
+    sizes[static_cast<std::size_t>(dim)] = 1;
+    return values.new_zeros(sizes) + values.sum(dim, /*keepdim=*/true);
+  }
+  const at::Tensor order = mask.reshape({-1}).cumsum(0) - 1;
+  return values.index_select(dim, order.clamp(0, values.size(dim) - 1));
+}
+
+// See put_by_mask.
+at::Tensor put(const at::Tensor& self, const Mask& mask, const at::Tensor& values,
+               bool accumulate) {
+  const auto& [index, first] = mask;
+  check_mask(self, index, first);
+  TORCH_CHECK(self.scalar_type() == values.scalar_type() || values.dim() == 0,
+              "Index put requires the source and destination dtypes match, got ",
+              self.scalar_type(), " for the destination and ", values.scalar_type(),
+              " for the source.");
+  const at::Tensor chosen = mask.on(self.device());
+  const std::int64_t rest = self.dim() - first - index.dim();
+  // As the indexed tensor would be, but for the mask's dimensions, which stay as one.
+  const at::Tensor flat = index.dim() == 1 ? self : self.flatten(first, first + index.dim() - 1);
+  const at::Tensor wide = spread(values, chosen, values.dim() - 1 - rest).to(self.scalar_type());
+  at::DimVector sizes(static_cast<std::size_t>(rest) + 1, 1);
+  sizes[0] = index.numel();
+  TORCH_CHECK_INDEX(at::is_expandable_to(wide.sizes(), flat.sizes()),
+                    "shape mismatch: value tensor of shape ", values.sizes(),
+                    " cannot be broadcast to indexing result");
+  const at::Tensor out = at::where(chosen.reshape(sizes), accumulate ? flat + wide : wide, flat);
+  return index.dim() == 1 ? out : at::_unsafe_view(out, self.sizes());
+}
+
 at::Tensor& index_put_impl_(at::Tensor& self, const Indices& indices, const at::Tensor& values,
                             bool accumulate, bool unsafe) {
   static auto* const record = new Recorder("aten::_index_put_impl_", "");
   const at::Tensor update = on_device_of(self, values);
+  const std::optional<Mask> mask = only_mask(indices);
+  const TensorImpl* written = as_xla(self);
+  if (written != nullptr) warn_if_repeated(*written, "index_put_", "tensor[indices] = tensor");
   // PyTorch fills where one number is put by a mask.
-  const bool is_fill = update.numel() == 1 && only_mask(indices).has_value();
-  if (!is_fill && as_xla(self) != nullptr && as_xla(update) != nullptr) {
-    check_apart(*as_xla(self), *as_xla(update));
+  const bool is_fill = mask.has_value() && update.numel() == 1;
+  if (!is_fill && written != nullptr && as_xla(update) != nullptr) {
+    check_apart(*written, *as_xla(update));
   }
-  if (const auto result = put_by_mask(self, indices, update, accumulate)) {
-    return self.copy_(*result);
+  const bool is_repeated = written != nullptr && has_repeats(*written->xla_type());
+  if (mask.has_value() && mask->index.dim() > 0 && written != nullptr && !is_repeated) {
+    return self.copy_(put(self, *mask, update, accumulate));
+  }
+  if (is_fill && is_repeated && !accumulate) {
+    check_mask(self, mask->index, mask->first);
+    at::Tensor chosen = mask->on(self.device());
+    while (mask->first + chosen.dim() < self.dim()) chosen = chosen.unsqueeze(-1);
+    return self.masked_fill_(chosen, update.reshape({}));
   }
   TORCH_CHECK(self.scalar_type() == values.scalar_type(),
               "Index put requires the source and destination dtypes match, got ",
@@ -135,46 +194,13 @@ at::Tensor index_put(const at::Tensor& self, const Indices& indices, const at::T
   return index_put_impl_(out, indices, values, accumulate, false);
 }
 
-// `values`, which has one element along `dim` for each true element of `mask`, with one for each of
-// the mask's elements: the k-th value stands where the mask is true for the k-th time.
-at::Tensor spread(const at::Tensor& values, const at::Tensor& mask, std::int64_t dim) {
-  if (dim < 0 || values.size(dim) == 1) return values;
-  // There is no k-th value to take, and no true element if the user is right.
-  if (values.size(dim) == 0) {
-    auto sizes = values.sizes().vec();
-    sizes[static_cast<std::size_t>(dim)] = 1;
-    return values.new_zeros(sizes) + values.sum(dim, /*keepdim=*/true);
-  }
-  const at::Tensor order = mask.reshape({-1}).cumsum(0) - 1;
-  return values.index_select(dim, order.clamp(0, values.size(dim) - 1));
-}
-
 }  // namespace
 
 std::optional<at::Tensor> put_by_mask(const at::Tensor& self, const Indices& indices,
                                       const at::Tensor& values, bool accumulate) {
-  const auto found = only_mask(indices);
-  if (!found.has_value() || as_xla(self) == nullptr) return std::nullopt;
-  const auto& [index, first] = *found;
-  if (index.dim() == 0) return std::nullopt;
-  check_mask(self, index, first);
-  TORCH_CHECK(self.scalar_type() == values.scalar_type() || values.dim() == 0,
-              "Index put requires the source and destination dtypes match, got ",
-              self.scalar_type(), " for the destination and ", values.scalar_type(),
-              " for the source.");
-  const at::Tensor on_device = index.to(self.device());
-  const at::Tensor mask = index.scalar_type() == at::kByte ? on_device.ne(0) : on_device;
-  const std::int64_t rest = self.dim() - first - index.dim();
-  // As the indexed tensor would be, but for the mask's dimensions, which stay as one.
-  const at::Tensor flat = index.dim() == 1 ? self : self.flatten(first, first + index.dim() - 1);
-  const at::Tensor wide = spread(values, mask, values.dim() - 1 - rest).to(self.scalar_type());
-  at::DimVector sizes(static_cast<std::size_t>(rest) + 1, 1);
-  sizes[0] = index.numel();
-  const at::Tensor chosen = mask.reshape(sizes);
-  TORCH_CHECK_INDEX(at::is_expandable_to(wide.sizes(), flat.sizes()),
-                    "shape mismatch: value tensor of shape ", values.sizes(),
-                    " cannot be broadcast to indexing result");
-  return at::where(chosen, accumulate ? flat + wide : wide, flat).reshape(self.sizes());
+  const std::optional<Mask> mask = only_mask(indices);
+  if (!mask.has_value() || mask->index.dim() == 0 || as_xla(self) == nullptr) return std::nullopt;
+  return put(self, *mask, values, accumulate);
 }
 
 void register_indexing(torch::Library& m) {

@@ -142,6 +142,20 @@ void set_strides(const Operator& op, const graph::Entry& entry, const torch::jit
     types[0] = with_transform_strides(types[0], entry.operands[0]->strides, dims);
     return;
   }
+  if (layout == Layout::kRealTransform) {
+    const std::vector<std::int64_t> dims = arguments[1].toIntVector();
+    const graph::TensorType* input = entry.operands[0];
+    if (dims.size() > 1) {
+      input = with_transform_strides(input, input->strides,
+                                     at::IntArrayRef(dims.data(), dims.size() - 1));
+    }
+    types[0] = with_transform_strides(types[0], input->strides, dims.back());
+    return;
+  }
+  if (layout == Layout::kChannels) {
+    types[0] = with_channels_like(types[0], arguments);
+    return;
+  }
   if (layout == Layout::kMetaKernel) return set_meta_strides(op, stack, types);
   if (std::all_of(entry.operands.begin(), entry.operands.end(),
                   [](const auto* type) { return is_row_major(type->shape.dims, type->strides); })) {
@@ -219,7 +233,11 @@ std::vector<const graph::TensorType*> infer_outputs(const Operator& op, const gr
   } else {
     types = has_meta ? infer_with_meta(op, entry, stack) : infer_without_meta(op, entry, stack);
   }
-  if (op.kind != graph::OpKind::kInPlace) return types;
+  if (op.kind != graph::OpKind::kInPlace) {
+    const bool is_channels = has_meta && layout_of(entry.op->name) == Layout::kChannels;
+    if (is_channels) set_strides(op, entry, stack, types);
+    return types;
+  }
   types.resize(op.num_fresh_returns);
   for (const graph::TensorType* type : written_types(op, stack)) types.push_back(type);
   return types;

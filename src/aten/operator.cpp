@@ -253,7 +253,9 @@ std::unique_ptr<Operator> plan_operator(const c10::OperatorHandle& handle, std::
   op->compiled_meta = compiled_meta_kernel(handle);
   op->is_pointwise = is_pointwise(handle);
   op->memory_format_argument = find_argument(handle.schema(), "memory_format");
-  op->check = find_argument_check(functional_name(op->schema));
+  op->apart = apart_of(functional_name(op->schema));
+  op->check = find_argument_check(op->schema.name);
+  if (op->check == nullptr) op->check = find_argument_check(functional_name(op->schema));
   op->counter = &base::counter("xla::" + op->schema.name);
   return op;
 }

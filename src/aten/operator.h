@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "aten/argument_checks.h"
+#include "aten/out_arguments.h"
 #include "base/metrics.h"
 #include "graph/schema.h"
 #include "ops/registry.h"
@@ -55,6 +56,7 @@ struct Operator {
   std::optional<c10::KernelFunction> compiled_meta;
   bool is_pointwise = false;
   std::optional<std::size_t> memory_format_argument;
+  Apart apart = Apart::kPartly;      // of an in-place call
   ArgumentCheck check = nullptr;     // of the numbers in a call, if there is something to check
   base::Counter* counter = nullptr;  // "xla::<name>"
 };

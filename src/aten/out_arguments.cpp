@@ -1,11 +1,10 @@
-// A table of the operators that want a dtype exactly, in their own words, and of those that do not
-// warn when they resize.
+// A table of the operators that want a dtype exactly, in their own words, of those that do not warn
+// when they resize, and of those that may not write to what they read.
 #include "aten/out_arguments.h"
 
 #include <c10/core/ScalarType.h>
 
 #include <string>
-#include <string_view>
 
 namespace torch_xla::aten {
 namespace {
@@ -28,6 +27,7 @@ struct OutRule {
   std::string_view op;
   std::string_view dtype_error;  // empty: any dtype that the result's can be cast to
   bool resizes_silently = false;
+  Apart apart = Apart::kPartly;
 };
 constexpr OutRule kRules[] = {
     {"_native_batch_norm_legit", kScalarType},
@@ -35,21 +35,36 @@ constexpr OutRule kRules[] = {
     {"addbmm", "self and mat2 must have the same dtype, but got {Got} and {Want}", true},
     {"bernoulli", "", true},
     {"bucketize", kSearch},
+    {"cat", "", false, Apart::kAll},
     {"complex",
      "Expected object of scalar type {Want} but got scalar type {Got} for argument 'out'"},
     {"cummax", kScalarTypeOfScan},
     {"cummin", kScalarTypeOfScan},
     {"dot", "result dtype {Got} does not match input dtype {Want}"},
+    {"fill", "", false, Apart::kButNumbers},
     {"frexp", "torch.frexp() expects mantissa to have dtype {want} but got {got}"},
+    {"gather", "", false, Apart::kAll},
     {"histc", kHistogram},
     {"histogram", kHistogram},
-    {"index_select", "index_select(): self and result must have the same scalar type"},
-    {"kthvalue", "output values must be of same type as input"},
+    {"index_add", "", false, Apart::kOthers},
+    {"index_copy", "", false, Apart::kOthers},
+    {"index_fill", "", false, Apart::kButNumbers},
+    {"index_reduce", "", false, Apart::kOthers},
+    {"index_select", "index_select(): self and result must have the same scalar type", false,
+     Apart::kAll},
+    {"kthvalue", "output values must be of same type as input", false, Apart::kAll},
+    {"linalg_cross", "", false, Apart::kAll},
     {"linalg_solve_triangular", kScalarType},
     {"linear", kExpectedOut},
     {"log_sigmoid_forward", kScalarType, true},
     {"logcumsumexp", kScalarTypeOfScan},
-    {"mode", "expected scalar type '{Want}' but got '{Got}' for values output"},
+    {"masked_fill", "", false, Apart::kButNumbers},
+    {"masked_select", "masked_select(): self and result must have the same scalar type", false,
+     Apart::kAll},
+    {"max.dim_max", "", false, Apart::kAllButNumbers},
+    {"min.dim_min", "", false, Apart::kAllButNumbers},
+    {"mode", "expected scalar type '{Want}' but got '{Got}' for values output", false,
+     Apart::kAllButNumbers},
     {"multinomial", "multinomial expects Long tensor out, got: {Got}", true},
     {"mv", "addmv input tensors must have the same dtype, but got {Got}, {Want}, and {Want}"},
     {"nan_to_num", "nan_to_num: dtype of out: {Got} should be same as input: {Want}"},
@@ -58,21 +73,36 @@ constexpr OutRule kRules[] = {
      "message be improved?  If so, please report an enhancement request to PyTorch.)",
      true},
     {"native_batch_norm", kScalarType},
+    {"nonzero", "nonzero: Expected out tensor to have scalar type {Want} but got scalar type{Got}"},
     {"norm", kExpectedOut},
     {"ormqr",
      "torch.ormqr: Expected input and result to have the same dtype, but input has dtype{Want} and "
      "result has dtype {Got}"},
+    {"put", "", false, Apart::kOthers},
+    {"scatter", "", false, Apart::kOthers},
+    {"scatter_add", "", false, Apart::kOthers},
+    {"scatter_reduce", "", false, Apart::kOthers},
     {"searchsorted", kSearch},
     {"sort", kExpectedOut},
+    {"take",
+     "take(): self and out expected to have the same dtype, but got self.dtype = {Want} and "
+     "out.dtype = {Got}",
+     false, Apart::kAll},
+    {"topk", "", false, Apart::kAll},
     {"vdot", "result dtype {Got} does not match input dtype {Want}"},
+    {"where", "Expected out type to be {Want} but got {Got}"},
 };
 
-const OutRule* find_rule(const std::string& name) {
-  const std::string_view op = std::string_view(name).substr(std::string_view("aten::").size());
+const OutRule* find_rule(std::string_view name) {
   for (const OutRule& rule : kRules) {
-    if (rule.op == op) return &rule;
+    if (rule.op == name) return &rule;
   }
   return nullptr;
+}
+
+const OutRule* find_rule(const c10::OperatorHandle& handle) {
+  return find_rule(
+      std::string_view(handle.schema().name()).substr(std::string_view("aten::").size()));
 }
 
 std::string with_dtypes(std::string_view wording, const at::Tensor& want, const at::Tensor& got) {
@@ -90,11 +120,31 @@ std::string with_dtypes(std::string_view wording, const at::Tensor& want, const 
   return text;
 }
 
+// Of what the operator computes to the dtype of its out tensor.
+void check_cast(std::string_view name, at::ScalarType from, at::ScalarType to) {
+  // It draws in the out tensor's dtype.
+  if (name == "aten::bernoulli") {
+    TORCH_CHECK_NOT_IMPLEMENTED(!c10::isComplexType(to),
+                                "\"bernoulli_tensor_cpu_self_\" not implemented for '", to, "'");
+    return;
+  }
+  TORCH_CHECK_TYPE(name != "aten::stack" || c10::canCast(from, to),
+                   "torch.cat(): input types can't be cast to the desired output type ", to);
+  TORCH_CHECK(c10::canCast(from, to), "result type ", from,
+              " can't be cast to the desired output type ", to);
+}
+
 }  // namespace
+
+Apart apart_of(std::string_view name) {
+  const OutRule* rule = find_rule(name);
+  if (rule == nullptr) rule = find_rule(name.substr(0, name.find('.')));
+  return rule == nullptr ? Apart::kPartly : rule->apart;
+}
 
 void check_out_dtype(const c10::OperatorHandle& handle, std::size_t position,
                      const at::Tensor& result, const at::Tensor& out) {
-  const OutRule* rule = find_rule(handle.schema().name());
+  const OutRule* rule = find_rule(handle);
   const bool is_exact = rule != nullptr && !rule->dtype_error.empty() && position == 0;
   TORCH_CHECK(!is_exact || result.scalar_type() == out.scalar_type(),
               with_dtypes(rule->dtype_error, result, out));
@@ -104,10 +154,8 @@ void check_out(const c10::OperatorHandle& handle, const at::Tensor& result, cons
   // PyTorch generates these from the functional overload, and then wants its dtype.
   TORCH_CHECK(!handle.hasTag(at::Tag::generated) || result.scalar_type() == out.scalar_type(),
               with_dtypes(kExpectedOut, result, out));
-  TORCH_CHECK(c10::canCast(result.scalar_type(), out.scalar_type()), "result type ",
-              result.scalar_type(), " can't be cast to the desired output type ",
-              out.scalar_type());
-  const OutRule* rule = find_rule(handle.schema().name());
+  const OutRule* rule = find_rule(handle);
+  check_cast(handle.schema().name(), result.scalar_type(), out.scalar_type());
   const bool is_silent = rule != nullptr && rule->resizes_silently;
   if (is_silent || out.sizes() == result.sizes() || out.numel() == 0) return;
   TORCH_WARN("An output with one or more elements was resized since it had shape ", out.sizes(),

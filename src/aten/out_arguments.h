@@ -1,10 +1,23 @@
-// What PyTorch's kernels for the CPU ask of `out=` tensors beyond what compiled Meta kernels say.
+// What PyTorch's kernels for the CPU ask of the tensors that a call writes, beyond what compiled
+// Meta kernels say: those given as `out=`, and those that may share no memory with what is read.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 
+#include <string_view>
+
 namespace torch_xla::aten {
+
+// Which arguments may share memory with the one that is written.
+enum class Apart : std::uint8_t {
+  kPartly,         // any, but not a part of its elements alone
+  kButNumbers,     // the same, and 0-dim tensors may be anywhere: they are read before
+  kOthers,         // the first alone
+  kAll,            // none
+  kAllButNumbers,  // none but 0-dim ones
+};
+Apart apart_of(std::string_view name);  // "index_add", "max.dim_max"
 
 // Throws if `out`, the argument of this position among the out tensors, must have the result's
 // dtype and has not.

@@ -4,6 +4,7 @@
 #include <ATen/ops/empty.h>
 #include <c10/util/SmallVector.h>
 
+#include <algorithm>
 #include <atomic>
 #include <mutex>
 #include <set>
@@ -39,27 +40,11 @@ Impls written_tensors(const std::vector<std::size_t>& indices,
   return out;
 }
 
-// Operators that write one value may write to elements that share memory.
-bool fills(const Operator& op) {
-  const std::string& name = op.schema.name;
-  return name == "zero_" || name.rfind("fill_.", 0) == 0 || name.rfind("masked_fill_.", 0) == 0;
-}
-
-// Operators whose Meta kernels let elements that share memory pass, and whose kernels do not.
-bool checks_in_kernel(const Operator& op) {
-  static const std::set<std::string> kNames = {"addbmm_",         "addmm_",  "bernoulli_.float",
-                                               "cumprod_",        "cumsum_", "exponential_",
-                                               "masked_scatter_", "normal_", "put_",
-                                               "random_",         "relu_",   "renorm_"};
-  return kNames.contains(op.schema.name);
-}
-
 const graph::Entry* make_entry(const Operator& op, const Call& call,
                                const torch::jit::Stack& stack) {
   graph::Entry entry = call.make_entry();
   try {
-    // Most compiled Meta kernels check this themselves, where the kernel for the CPU does.
-    if ((!op.compiled_meta.has_value() || checks_in_kernel(op)) && !fills(op)) {
+    if (op.lowering->repeats == ops::Repeats::kRefused) {
       for (TensorImpl* impl :
            written_tensors(op.written, torch::jit::last(stack, op.arguments.size()))) {
         check_no_overlap(*impl->xla_type());
@@ -186,14 +171,23 @@ void push_results(const Operator& op, const Call& call, Recorded recorded,
   for (c10::IValue& result : results) stack->push_back(std::move(result));
 }
 
-// What PyTorch's elementwise kernels ask of the tensor that they write.
-void check_overlaps(const TensorImpl& written, const torch::jit::Stack& arguments) {
-  check_no_overlap(*written.xla_type());
-  for (const c10::IValue& argument : arguments) {
-    if (!argument.isTensor()) continue;
-    if (const TensorImpl* read = as_xla(argument.toTensor())) {
-      check_no_partial_overlap(written, *read);
-    }
+// Throws where PyTorch refuses a call that writes the one tensor and reads the other as its
+// argument of this position.
+void check_read(Apart apart, const TensorImpl& written, const TensorImpl& read,
+                std::size_t position) {
+  const bool is_number = read.dim() == 0;
+  const bool is_apart = apart == Apart::kAll || (apart == Apart::kAllButNumbers && !is_number) ||
+                        (apart == Apart::kOthers && position > 0);
+  if (is_apart) return check_apart(written, read);
+  if (apart == Apart::kButNumbers && position > 0 && is_number) return;
+  check_no_partial_overlap(written, read);
+}
+
+// Of an in-place call, which has one operand for each of its tensors.
+void check_reads(const Operator& op, const Call& call, const TensorImpl& written) {
+  std::size_t position = 0;
+  for (const TensorImpl* read : call.operands()) {
+    check_read(op.apart, written, *read, position++);
   }
 }
 
@@ -204,14 +198,27 @@ graph::Memo& memo() {
   return *instance;
 }
 
-void check_no_overlap(const graph::TensorType& type) {
-  if (type.shape.num_elements() == 0) return;
+bool has_repeats(const graph::TensorType& type) {
+  if (type.shape.num_elements() == 0) return false;
   for (std::size_t i = 0; i < type.strides.size(); ++i) {
-    TORCH_CHECK(type.strides[i] != 0 || type.shape.dims[i] <= 1,
-                "unsupported operation: more than one element of the written-to tensor refers to a "
-                "single memory location. Please clone() the tensor before performing the "
-                "operation.");
+    if (type.strides[i] == 0 && type.shape.dims[i] > 1) return true;
   }
+  return false;
+}
+
+void check_no_overlap(const graph::TensorType& type) {
+  TORCH_CHECK(!has_repeats(type),
+              "unsupported operation: more than one element of the written-to tensor refers to a "
+              "single memory location. Please clone() the tensor before performing the "
+              "operation.");
+}
+
+void warn_if_repeated(const TensorImpl& written, std::string_view name, std::string_view form) {
+  if (!has_repeats(*written.xla_type())) return;
+  TORCH_WARN("Use of ", name,
+             " on expanded tensors is deprecated. Please clone() the tensor before performing this "
+             "operation. This also applies to advanced indexing e.g. ",
+             form);
 }
 
 void check_apart(const TensorImpl& written, const TensorImpl& read) {
@@ -239,7 +246,11 @@ void RecordingKernel::operator()(const c10::OperatorHandle&, c10::DispatchKeySet
       for (TensorImpl* impl : written) impl->bump_version();
     }
     if (written.size() == 1) {
-      for (const TensorImpl* read : call.operands()) check_no_partial_overlap(*written[0], *read);
+      check_reads(op, call, *written[0]);
+      if (op.lowering->repeats == ops::Repeats::kDeprecated) [[unlikely]] {
+        warn_if_repeated(*written[0], op.schema.name.substr(0, op.schema.name.find('.')),
+                         "tensor[mask] = scalar");
+      }
     }
   } else if (!op.effects.empty() && num_fresh > op.num_fresh_returns) {
     // Only a lowering that gives results beyond the schema's has effects in this call.
@@ -278,11 +289,29 @@ void OutKernel::choose_dtype(const std::vector<c10::IValue>& arguments,
   if (chosen.isNone()) chosen = arguments[out_arguments_.front()].toTensor().scalar_type();
 }
 
+void OutKernel::check_memory(const c10::OperatorHandle& handle,
+                             const std::vector<c10::IValue>& arguments) const {
+  const std::string name = c10::toString(handle.operator_name()).substr(6);
+  const Apart apart = apart_of(name);
+  const bool is_checked = is_pointwise(functional_);
+  if (!is_checked && apart == Apart::kPartly) return;
+  for (const std::size_t i : out_arguments_) {
+    const TensorImpl& written = *as_xla(arguments[i].toTensor());
+    check_no_overlap(*written.xla_type());
+    for (std::size_t k = 0; k < arguments.size(); ++k) {
+      if (std::find(out_arguments_.begin(), out_arguments_.end(), k) != out_arguments_.end()) {
+        continue;
+      }
+      Impls reads;
+      append_xla(arguments[k], reads);
+      for (const TensorImpl* read : reads) check_read(apart, written, *read, k);
+    }
+  }
+}
+
 void OutKernel::check(const c10::OperatorHandle& handle, const std::vector<c10::IValue>& arguments,
                       const torch::jit::Stack& results) {
-  for (const std::size_t i : out_arguments_) {
-    if (is_pointwise(functional_)) check_overlaps(*as_xla(arguments[i].toTensor()), arguments);
-  }
+  check_memory(handle, arguments);
   std::call_once(looked_, [&] { compiled_meta_ = compiled_meta_kernel(handle); });
   if (compiled_meta_.has_value()) {
     const torch::jit::Stack stack(arguments.begin(), arguments.end());

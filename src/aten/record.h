@@ -47,6 +47,9 @@ class OutKernel final : public c10::OperatorKernel {
                   torch::jit::Stack* stack);
 
  private:
+  // Throws if the out tensors lie where PyTorch does not write.
+  void check_memory(const c10::OperatorHandle& handle,
+                    const std::vector<c10::IValue>& arguments) const;
   // Throws if PyTorch would refuse the out tensors, and warns if it would resize them.
   void check(const c10::OperatorHandle& handle, const std::vector<c10::IValue>& arguments,
              const torch::jit::Stack& results);
@@ -62,8 +65,13 @@ class OutKernel final : public c10::OperatorKernel {
 // The process's memo.
 graph::Memo& memo();
 
+// Whether elements of such a tensor share memory: expanded ones do.
+bool has_repeats(const graph::TensorType& type);
 // Throws as PyTorch does when elements of a tensor that is written to share memory.
 void check_no_overlap(const graph::TensorType& type);
+// Warns as PyTorch does of a call, and of the form of assignment that comes to it, that writes such
+// elements.
+void warn_if_repeated(const TensorImpl& written, std::string_view name, std::string_view form);
 // Throws as PyTorch's indexing does when what is written shares memory with what is read.
 void check_apart(const TensorImpl& written, const TensorImpl& read);
 

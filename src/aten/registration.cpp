@@ -110,10 +110,10 @@ void register_operators(torch::Library& m) {
   for (const c10::OperatorName& name : c10::Dispatcher::singleton().getAllOpNames()) {
     if (name.name.rfind("aten::", 0) != 0) continue;
     const auto handle = c10::Dispatcher::singleton().findSchema(name);
-    if (!handle.has_value() || has_own_kernel(*handle) || is_taken_apart(*handle)) continue;
+    if (!handle.has_value() || is_taken_apart(*handle)) continue;
     if (has_out_arguments(handle->schema())) {
-      outs.push_back(*handle);
-    } else if (register_lowered(m, *handle)) {
+      if (!has_own_kernel(*handle)) outs.push_back(*handle);
+    } else if (has_own_kernel(*handle) || register_lowered(m, *handle)) {
       lowered.emplace(std::pair(name.name, signature(handle->schema())), *handle);
     }
   }

@@ -41,15 +41,27 @@ struct OwnLayout {
 // gives, or there is none.
 constexpr OwnLayout kOwnLayouts[] = {
     {"_fft_c2c", Layout::kMetaKernel},
-    {"_fft_c2r", Layout::kMetaKernel},
+    {"_fft_c2r", Layout::kRealTransform},
     {"_fft_r2c", Layout::kTransform},
     {"_cholesky_solve_helper", Layout::kMetaKernel},
     {"cholesky", Layout::kMetaKernel},
     {"cholesky_inverse", Layout::kMetaKernel},
     {"geqrf", Layout::kColumns},
+    {"convolution", Layout::kChannels},
+    {"convolution_overrideable", Layout::kChannels},
     {"linalg_eig", Layout::kColumns},
     {"linalg_householder_product", Layout::kMetaKernel},
     {"linalg_lstsq", Layout::kColumns},
+    {"max_unpool2d", Layout::kChannels},
+    {"native_batch_norm", Layout::kChannels},
+    {"_native_batch_norm_legit", Layout::kChannels},
+    {"_native_batch_norm_legit.no_stats", Layout::kChannels},
+    {"_native_batch_norm_legit_functional", Layout::kChannels},
+    {"_native_batch_norm_legit_no_training", Layout::kChannels},
+    {"reflection_pad2d", Layout::kChannels},
+    {"reflection_pad3d", Layout::kChannels},
+    {"replication_pad2d", Layout::kChannels},
+    {"replication_pad3d", Layout::kChannels},
     {"ormqr", Layout::kMetaKernel},
     {"rot90", Layout::kMetaKernel},
     {"linalg_solve_triangular", Layout::kColumns},
@@ -106,6 +118,20 @@ const graph::TensorType* with_transform_strides(const graph::TensorType* type,
     step *= std::max<std::int64_t>(type->shape.dims[d], 1);
   }
   return with_strides(type, strides);
+}
+
+const graph::TensorType* with_channels_like(const graph::TensorType* type,
+                                            at::ArrayRef<c10::IValue> arguments) {
+  at::MemoryFormat format = at::MemoryFormat::Contiguous;
+  for (const c10::IValue& argument : arguments.slice(0, 2)) {
+    if (!argument.isTensor() || !argument.toTensor().defined()) continue;
+    const at::Tensor tensor = to_meta(argument.toTensor());
+    const auto rank = static_cast<std::size_t>(tensor.dim());
+    if (rank != type->shape.dims.size() || format != at::MemoryFormat::Contiguous) continue;
+    format = tensor.suggest_memory_format();
+  }
+  const at::Tensor like = at::empty(type->shape.dims, at::kFloat, {}, at::kMeta, {}, format);
+  return with_strides(type, like.strides());
 }
 
 bool is_row_major(at::IntArrayRef sizes, at::IntArrayRef strides) {

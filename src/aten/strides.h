@@ -25,10 +25,13 @@ const graph::TensorType* with_memory_format(const graph::TensorType* type, const
 // How the results of an operator without a compiled Meta kernel are laid out, whatever the
 // operands' strides are.
 enum class Layout : std::uint8_t {
-  kLikeOperands,  // row-major for row-major operands
-  kMetaKernel,    // as torch's Meta kernel in Python says
-  kTransform,     // the dimensions in the order in which a real Fourier transform takes them
-  kColumns,       // matrices column by column, as LAPACK leaves them
+  kLikeOperands,   // row-major for row-major operands
+  kMetaKernel,     // as torch's Meta kernel in Python says
+  kTransform,      // the dimensions in the order in which a Fourier transform of reals takes them
+  kRealTransform,  // as two transforms leave them: to reals along the last dimension, after the
+                   // rest
+  kChannels,       // channels-last where one of the first two operands is, else row-major
+  kColumns,        // matrices column by column, as LAPACK leaves them
 };
 Layout layout_of(std::string_view op);
 
@@ -41,5 +44,10 @@ const graph::TensorType* with_columns(const graph::TensorType* type, std::int64_
 const graph::TensorType* with_transform_strides(const graph::TensorType* type,
                                                 at::IntArrayRef operand_strides,
                                                 at::IntArrayRef dims);
+
+// `type` with the first of the memory formats that the first two arguments suggest, where it is
+// not row-major.
+const graph::TensorType* with_channels_like(const graph::TensorType* type,
+                                            at::ArrayRef<c10::IValue> arguments);
 
 }  // namespace torch_xla::aten

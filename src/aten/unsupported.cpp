@@ -4,6 +4,7 @@
 #include <torch/library.h>
 
 #include <array>
+#include <memory>
 #include <string_view>
 
 namespace torch_xla::aten {
@@ -39,9 +40,19 @@ constexpr std::array<Maker, 8> kMakers = {{
     {"aten::_nested_", kNested},
 }};
 
-void refuse_sparse(const c10::OperatorHandle& op, torch::jit::Stack*) { refuse(op, kSparse); }
-void refuse_quantized(const c10::OperatorHandle& op, torch::jit::Stack*) { refuse(op, kQuantized); }
-void refuse_nested(const c10::OperatorHandle& op, torch::jit::Stack*) { refuse(op, kNested); }
+// Refuses every call.
+struct Refusal final : c10::OperatorKernel {
+  explicit Refusal(const char* reason) : why(reason) {}
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack*) {
+    refuse(op, why);
+  }
+  const char* why;
+};
+
+torch::CppFunction refusal(const char* why) {
+  return torch::CppFunction::makeFromBoxedKernel(
+      c10::BoxedKernel::makeFromFunctor(std::make_unique<Refusal>(why)));
+}
 
 }  // namespace
 
@@ -59,22 +70,18 @@ void check_kinds(const c10::OperatorHandle& op, const torch::jit::Stack& stack) 
   }
 }
 
-TORCH_LIBRARY_IMPL(_, SparseXLA, m) {
-  m.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse_sparse>());
-}
-TORCH_LIBRARY_IMPL(_, SparseCsrXLA, m) {
-  m.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse_sparse>());
-}
-TORCH_LIBRARY_IMPL(_, QuantizedXLA, m) {
-  m.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse_quantized>());
-}
-TORCH_LIBRARY_IMPL(_, NestedTensorXLA, m) {
-  m.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse_nested>());
-}
-// PyTorch's kernel asserts a device that it knows.
-TORCH_LIBRARY_IMPL(aten, XLA, m) {
-  m.impl("_nested_tensor_from_tensor_list",
-         torch::CppFunction::makeFromBoxedFunction<&refuse_nested>());
+TORCH_LIBRARY_IMPL(_, SparseXLA, m) { m.fallback(refusal(kSparse)); }
+TORCH_LIBRARY_IMPL(_, SparseCsrXLA, m) { m.fallback(refusal(kSparse)); }
+TORCH_LIBRARY_IMPL(_, QuantizedXLA, m) { m.fallback(refusal(kQuantized)); }
+TORCH_LIBRARY_IMPL(_, NestedTensorXLA, m) { m.fallback(refusal(kNested)); }
+// What PyTorch's kernels for every backend would do comes before a fallback: they leave tensors on
+// the CPU, or know devices by name.
+TORCH_LIBRARY_IMPL(aten, XLA, m) { m.impl("_nested_tensor_from_tensor_list", refusal(kNested)); }
+TORCH_LIBRARY_IMPL(aten, QuantizedXLA, m) { m.impl("_to_copy", refusal(kQuantized)); }
+TORCH_LIBRARY_IMPL(aten, SparseCsrXLA, m) {
+  m.impl("_to_copy", refusal(kSparse));
+  m.impl("sparse_compressed_tensor.comp_plain_value_size", refusal(kSparse));
+  m.impl("sparse_compressed_tensor.comp_plain_value", refusal(kSparse));
 }
 
 }  // namespace torch_xla::aten

@@ -392,6 +392,7 @@ at::Tensor neg_view(const at::Tensor& self) {
 
 at::Tensor view_as_complex(const at::Tensor& self) {
   static const ViewOperator op("view_as_complex");
+  if (self.scalar_type() == at::kHalf) to_dtype(at::kComplexHalf);  // says that there is none
   TORCH_CHECK(self.scalar_type() == at::kFloat || self.scalar_type() == at::kDouble,
               "view_as_complex is only supported for half, float and double tensors, but got a "
               "tensor of scalar type: ",
@@ -556,6 +557,9 @@ void register_views(torch::Library& m) {
   m.impl("unfold", unfold);
   m.impl("split.Tensor", split);
   m.impl("split_with_sizes", split_with_sizes);
+  // Of the same memory, though autograd takes the parts for tensors of their own.
+  m.impl("unsafe_split.Tensor", split);
+  m.impl("unsafe_split_with_sizes", split_with_sizes);
   m.impl("unbind.int", unbind);
   m.impl("view_as_real", view_as_real);
   m.impl("view_as_complex", view_as_complex);

@@ -334,7 +334,7 @@ Value glu_backward_jvp(Value, Value grad, Value x, Value dgrad, Value dx, std::i
 
 void register_forward(Registry& m) {
   m.impl("relu", relu);
-  m.impl("threshold", threshold);
+  m.impl("threshold", threshold, {.repeats = Repeats::kAllowed});
   m.impl("hardtanh", hardtanh);
   m.impl("leaky_relu", leaky_relu);
   m.impl("_prelu_kernel", prelu);

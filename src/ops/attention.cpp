@@ -158,11 +158,11 @@ std::vector<Value> linear_backward(Value self, Value grad_output, Value weight,
   const Value matrix = as_matrix(weight);
   std::vector<Value> grads(3);
   if (output_mask[0]) {
-    const Value product = contract(grad, matrix, {{}, {}, {1}, {0}});
+    const Value product = contract(grad, hlo::conj(matrix), {{}, {}, {1}, {0}});
     grads[0] = convert(hlo::reshape(product, self.dims()), self.dtype());
   }
   if (output_mask[1]) {
-    const Value product = contract(grad, input, {{}, {}, {0}, {0}});
+    const Value product = contract(grad, hlo::conj(input), {{}, {}, {0}, {0}});
     grads[1] = convert(hlo::reshape(product, weight.dims()), weight.dtype());
   }
   if (output_mask[2]) {

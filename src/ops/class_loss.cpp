@@ -104,7 +104,9 @@ Value nll_loss_backward(Value grad_output, Value self, Value target, const Maybe
   const Samples s = samples_of(self, target, weight, ignore_index);
   Value grad = convert(grad_output, s.scores.dtype());
   if (reduction == kMean) grad = hlo::divide(grad, convert(total_weight, grad.dtype()));
-  const Value slope = hlo::negate(hlo::multiply(broadcast_to(grad, s.weight.dims()), s.weight));
+  const Value product = hlo::multiply(broadcast_to(grad, s.weight.dims()), s.weight);
+  // Not the product alone: where no sample is counted, the mean's gradient is infinite.
+  const Value slope = hlo::negate(hlo::select(s.is_counted, product, hlo::full_like(product, 0)));
   const Value everywhere = spread(slope, self.dims(), {class_dim(self)});
   const Value result =
       hlo::select(is_of_class(s.scores, s.classes), everywhere, hlo::full_like(everywhere, 0));

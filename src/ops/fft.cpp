@@ -5,6 +5,7 @@
 
 #include "ops/linear_algebra.h"
 #include "ops/promotion.h"
+#include "ops/reduce.h"
 
 namespace torch_xla::ops {
 namespace {
@@ -64,6 +65,8 @@ Value fft_c2c(Value self, const Dims& dim, std::int64_t normalization, bool forw
 }
 
 Value fft_r2c(Value self, const Dims& dim, std::int64_t normalization, bool onesided) {
+  base::check(base::is_floating(self.dtype()),
+              "Only supports floating-point dtypes, but found: ", scalar_type_name(self.dtype()));
   const Dims dims = wrap_dims(dim, self.rank());
   const DType dtype = base::complex_dtype(self.dtype());
   if (!onesided) return fft_c2c(convert(self, dtype), dims, normalization, true);

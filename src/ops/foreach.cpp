@@ -150,7 +150,9 @@ void register_ternary(Registry& m) {
 
 void register_foreach(Registry& m) {
   for (const UnaryOperator& op : unary_operators()) {
-    if (kUnaryNames.contains(op.name)) m.foreach (base::str("_foreach_", op.name), op.emit);
+    if (kUnaryNames.contains(op.name)) {
+      m.foreach (base::str("_foreach_", op.name), op.emit, {.repeats = op.repeats});
+    }
   }
   register_scaled_sums(m);
   register_binary(m);

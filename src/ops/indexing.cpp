@@ -411,8 +411,11 @@ void register_indexing(Registry& m) {
          [](Value self, MaybeValues indices, Value values, bool accumulate) {
            return index_put(self, indices, values, accumulate);
          });
-  m.impl("_index_put_impl", [](Value self, MaybeValues indices, Value values, bool accumulate,
-                               bool) { return index_put(self, indices, values, accumulate); });
+  m.impl("_index_put_impl",
+         [](Value self, MaybeValues indices, Value values, bool accumulate, bool) {
+           return index_put(self, indices, values, accumulate);
+         },
+         {.repeats = Repeats::kAllowed});  // with a warning of its kernel
   m.impl("index_put:mask",
          [](Value self, Value mask, Value value) { return put_by_mask(self, mask, value); });
   m.impl("index_select",

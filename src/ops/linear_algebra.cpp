@@ -252,13 +252,13 @@ void register_added_products(Registry& m) {
          [](Value self, Value mat1, Value mat2, DType out_dtype, Factor beta, Factor alpha) {
            return accumulated(self, mm_product(mat1, mat2), beta, alpha, out_dtype);
          });
-  m.impl("baddbmm", baddbmm);
+  m.impl("baddbmm", baddbmm, {.repeats = Repeats::kAllowed});
   m.impl("baddbmm.dtype",
          [](Value self, Value batch1, Value batch2, DType out_dtype, Factor beta, Factor alpha) {
            return accumulated(self, bmm_product(batch1, batch2), beta, alpha, out_dtype);
          });
   m.impl("addbmm", addbmm);
-  m.impl("addmv", addmv);
+  m.impl("addmv", addmv, {.repeats = Repeats::kAllowed});
   m.impl("addr", addr);
   m.impl("_addmm_activation",
          [](Value self, Value mat1, Value mat2, Factor beta, Factor alpha, bool use_gelu) {

@@ -468,7 +468,13 @@ std::vector<Value> fractional_max_pool(Value self, const Dims& kernel, const Dim
   const std::int64_t planes = self.num_elements() / base::num_elements(spatial);
   Dims flat = spatial;
   flat.insert(flat.begin(), planes);
-  const Value samples = hlo::reshape(random_samples, {planes, static_cast<std::int64_t>(rank)});
+  // Those of the first planes, of an input without a batch dimension.
+  const std::int64_t count = planes * static_cast<std::int64_t>(rank);
+  base::check(random_samples.num_elements() >= count, "fractional_max_pool", rank, "d needs ",
+              count, " random samples, got ", random_samples.num_elements());
+  const Value drawn = hlo::reshape(random_samples, {random_samples.num_elements()});
+  const Value samples =
+      hlo::reshape(hlo::slice(drawn, {0}, {count}, {1}), {planes, static_cast<std::int64_t>(rank)});
   const DType dtype = index_dtype(spatial);
   Value values = hlo::reshape(self, flat);
   Value indices = flat_indices(values, spatial, dtype);

@@ -14,6 +14,7 @@ namespace torch_xla::ops {
 struct UnaryOperator {
   std::string_view name;
   Value (*emit)(Value self);
+  Repeats repeats = Repeats::kRefused;
 };
 std::span<const UnaryOperator> unary_operators();
 

@@ -90,7 +90,8 @@ Value clamp_max(Value self, Value max) { return clamp(self, std::nullopt, max); 
 
 void register_pointwise_ternary(Registry& m) {
   m.impl("where.self", where_self);
-  m.impl({"masked_fill.Scalar", "masked_fill.Tensor"}, masked_fill);
+  m.impl({"masked_fill.Scalar", "masked_fill.Tensor"}, masked_fill,
+         {.repeats = Repeats::kDeprecated});
   m.impl({"clamp", "clamp.Tensor"}, clamp);
   m.impl({"clamp_min", "clamp_min.Tensor"}, clamp_min);
   m.impl({"clamp_max", "clamp_max.Tensor"}, clamp_max);

@@ -201,7 +201,7 @@ constexpr UnaryOperator kUnaryOperators[] = {
     {"ceil", rounding<hlo::ceil>},
     {"clone", clone},
     {"_conj_physical", conj_of},
-    {"conj_physical_", conj_of},
+    {"conj_physical_", conj_of, Repeats::kAllowed},
     {"cos", floating<hlo::cosine>},
     {"cosh", floating_formula<hlo::cosh>},
     {"deg2rad", floating_formula<deg2rad>},
@@ -241,7 +241,7 @@ constexpr UnaryOperator kUnaryOperators[] = {
     {"tan", floating<hlo::tan>},
     {"tanh", floating<hlo::tanh>},
     {"trunc", rounding<trunc>},
-    {"zero", zero},
+    {"zero", zero, Repeats::kAllowed},
 };
 
 // A conversion that the user asked for. Where StableHLO brings a float to the nearest integer that
@@ -294,12 +294,14 @@ Value copy(Value self, Value source) {
 }
 
 void register_pointwise_unary(Registry& m) {
-  for (const UnaryOperator& op : kUnaryOperators) m.impl(std::string(op.name), op.emit);
+  for (const UnaryOperator& op : kUnaryOperators) {
+    m.impl(std::string(op.name), op.emit, {.repeats = op.repeats});
+  }
   m.impl("logit", logit);
   m.impl("nan_to_num", nan_to_num);
   m.impl("round.decimals", round_decimals);
   m.impl("frexp.Tensor", frexp);
-  m.impl({"fill.Scalar", "fill.Tensor"}, fill);
+  m.impl({"fill.Scalar", "fill.Tensor"}, fill, {.repeats = Repeats::kAllowed});
   m.impl("copy", copy);
   m.impl("_to_copy", [](Value self, std::optional<DType> dtype) {
     return cast(self, dtype.value_or(self.dtype()));

@@ -160,9 +160,10 @@ std::tuple<Value, Value> native_dropout(Value input, Value p, std::optional<bool
 }
 
 Value native_dropout_backward(Value grad_output, Value mask, Value scale) {
-  const DType wide = accumulate_dtype(grad_output.dtype());
+  const DType dtype = float_result_type({grad_output});
+  const DType wide = accumulate_dtype(dtype);
   const Value scaled = convert(grad_output, wide) * convert(mask, wide) * convert(scale, wide);
-  return convert(scaled, grad_output.dtype());
+  return convert(scaled, dtype);
 }
 
 // A leaky ReLU whose slope is drawn for each negative element; the slopes are the noise.

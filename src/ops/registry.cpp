@@ -154,6 +154,7 @@ Lowering Registry::over_lists(Lowering element_lowering) {
 void Registry::add(const std::string& name, Lowering lowering, const Options& options) {
   lowering.name = name;
   lowering.is_random = options.is_random;
+  lowering.repeats = options.repeats;
   const bool added = lowerings_.emplace(key_of(name, options.platform), std::move(lowering)).second;
   base::internal_check(added, "two lowerings are registered for ", name);
 }

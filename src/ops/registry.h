@@ -252,12 +252,20 @@ inline constexpr bool kIsContext = std::is_same_v<P, Context>;
 using EmitFunction = std::function<std::vector<Value>(
     Context&, std::span<const graph::Attribute* const>, const Frame&)>;
 
+// What an in-place call does to a tensor with elements that share memory (expanded ones).
+enum class Repeats : std::uint8_t {
+  kRefused,
+  kAllowed,     // as where all elements become the same
+  kDeprecated,  // PyTorch warns
+};
+
 struct Lowering {
   std::string name;
   std::vector<Param> params;
   EmitFunction emit;
   bool is_random = false;   // a trailing Value parameter beyond the schema receives a random key
   bool is_foreach = false;  // `params` describe one element of the schema's lists
+  Repeats repeats = Repeats::kRefused;
   // A call of PyTorch's own kernel: the operator falls back where programs cannot make one.
   bool is_host_call = false;
   // It takes the schema's arguments as they are, and only a Meta kernel knows its results' types.
@@ -271,6 +279,7 @@ using TypesFunction = std::function<std::vector<Shape>(
 struct Options {
   std::string platform = {};  // empty: any platform; else only this one, before the generic rule
   bool is_random = false;
+  Repeats repeats = Repeats::kRefused;
 };
 
 class Registry {
@@ -291,9 +300,10 @@ class Registry {
   // i-th element of every list of tensors and of every list of numbers, other arguments are shared.
   //   m.foreach("_foreach_add.Scalar", [](Value self, Value scalar) { return add(self, scalar); });
   template <typename F>
-  void foreach (const std::string& name, F function) {
+  void foreach (const std::string& name, F function, const Options& options = {}) {
     using Params = typename detail::Signature<F>::Params;
-    add(name, over_lists(make_lowering(std::move(function), std::type_identity<Params>{})), {});
+    add(name, over_lists(make_lowering(std::move(function), std::type_identity<Params>{})),
+        options);
   }
 
   // An operator that StableHLO cannot express: where the device is the CPU, programs call PyTorch's

@@ -234,7 +234,8 @@ void register_index_writes(Registry& m) {
   m.impl({"index_fill.int_Scalar", "index_fill.int_Tensor"},
          [](Value self, std::int64_t dim, Value index, Value value) {
            return index_fill(self, dim, index, value);
-         });
+         },
+         {.repeats = Repeats::kDeprecated});
   m.impl("index_reduce", [](Value self, std::int64_t dim, Value index, Value source,
                             std::string reduce, bool include_self) {
     check_index_source("index_reduce_", self, dim, index, source);

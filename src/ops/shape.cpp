@@ -285,12 +285,16 @@ void register_shape(Registry& m) {
   m.impl("roll", [](Value self, Dims shifts, Dims dims) { return roll(self, shifts, dims); });
   m.impl("rot90",
          [](Value self, std::int64_t k, Dims dims) { return rotate_quarters(self, k, dims); });
-  m.impl("tril", [](Value self, Promotable diagonal) {
-    return triangle(self, diagonal, hlo::ComparisonDirection::kLe);
-  });
-  m.impl("triu", [](Value self, Promotable diagonal) {
-    return triangle(self, diagonal, hlo::ComparisonDirection::kGe);
-  });
+  m.impl("tril",
+         [](Value self, Promotable diagonal) {
+           return triangle(self, diagonal, hlo::ComparisonDirection::kLe);
+         },
+         {.repeats = Repeats::kAllowed});
+  m.impl("triu",
+         [](Value self, Promotable diagonal) {
+           return triangle(self, diagonal, hlo::ComparisonDirection::kGe);
+         },
+         {.repeats = Repeats::kAllowed});
   m.impl("diag_embed", [](Value self, std::int64_t offset, std::int64_t dim1, std::int64_t dim2) {
     return diag_embed(self, offset, dim1, dim2);
   });

@@ -273,9 +273,9 @@ void register_median(Registry& m, const std::string& name, bool ignore_nan) {
     }
     return median(hlo::reshape(self, {self.num_elements()}), 0, ignore_nan).values;
   });
-  m.impl(name + ".dim", [name, ignore_nan](Value self, std::int64_t dim, bool keepdim) {
+  m.impl(name + ".dim", [ignore_nan](Value self, std::int64_t dim, bool keepdim) {
     check_implemented(is_ordered(self.dtype()), "median_out", self.dtype());
-    return choose_along(self, dim, keepdim, name, [ignore_nan](Value x, std::int64_t axis) {
+    return choose_along(self, dim, keepdim, "median", [ignore_nan](Value x, std::int64_t axis) {
       return median(x, axis, ignore_nan);
     });
   });

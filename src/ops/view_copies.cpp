@@ -256,13 +256,12 @@ void register_part_copies(Registry& m) {
     check_windows(self, dim, size, step);
     return unfold_view(self, dim, size, step);
   });
-  m.impl({"split_copy.Tensor", "unsafe_split.Tensor"},
-         [](Value self, std::int64_t split_size, std::int64_t dim) {
-           return split_evenly(self, split_size, dim);
-         });
-  m.impl(
-      {"split_with_sizes_copy", "unsafe_split_with_sizes"},
-      [](Value self, Dims split_sizes, std::int64_t dim) { return split(self, split_sizes, dim); });
+  m.impl("split_copy.Tensor", [](Value self, std::int64_t split_size, std::int64_t dim) {
+    return split_evenly(self, split_size, dim);
+  });
+  m.impl("split_with_sizes_copy", [](Value self, Dims split_sizes, std::int64_t dim) {
+    return split(self, split_sizes, dim);
+  });
   m.impl("unbind_copy.int", [](Value self, std::int64_t dim) {
     dim = own_dim("unbind", self, dim);
     std::vector<Value> out;

@@ -1,0 +1,160 @@
+"""What a call may write: memory that it reads, elements that share memory, tensors given as `out=`
+of other dtypes. As PyTorch on the CPU has it, word by word."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+import torch
+
+
+def outcome(function):
+    """The error's type and first line, or the result and the first lines of the warnings."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            result = function()
+        except Exception as error:
+            return type(error), str(error).split("\n")[0]
+    told = [str(w.message).split(" (Triggered")[0] for w in caught]
+    result = [r.cpu().tolist() for r in ([result] if torch.is_tensor(result) else result)]
+    return result, [text for text in told if "as many results as" not in text]
+
+
+def places(x):
+    return torch.tensor([0, 1, 2], device=x.device)
+
+
+READ_AND_WRITTEN = {
+    "scatter_": lambda x: x.scatter_(0, places(x), x),
+    "scatter_add_": lambda x: x.scatter_add_(0, places(x), x),
+    "scatter_reduce_": lambda x: x.scatter_reduce_(0, places(x), x, "sum"),
+    "index_add_": lambda x: x.index_add_(0, places(x), x),
+    "index_copy_": lambda x: x.index_copy_(0, places(x), x),
+    "index_reduce_": lambda x: x.index_reduce_(0, places(x), x, "amax"),
+    "put_": lambda x: x.put_(places(x), x),
+    "take out=": lambda x: torch.take(x, places(x), out=x),
+    "gather out=": lambda x: torch.gather(x, 0, places(x), out=x),
+    "index_select out=": lambda x: torch.index_select(x, 0, places(x), out=x),
+    "masked_select out=": lambda x: torch.masked_select(x, x > -1, out=x[:2]),
+    "kthvalue out=": lambda x: x.kthvalue(1, out=(x[0], places(x)[0])),
+    "cat out=": lambda x: torch.cat([x[:1], x[1:]], out=x),
+    "topk out=": lambda x: torch.topk(x, 2, out=(x[:2], places(x)[:2])),
+    "max of numbers out=": lambda x: torch.max(x[0], 0, out=(x[0], places(x)[0])),
+    "fill_ with its number": lambda x: x.fill_(x[2]),
+    "masked_fill_ with its number": lambda x: x.masked_fill_(x > 0, x[0]),
+}
+
+
+@pytest.mark.parametrize("name", READ_AND_WRITTEN)
+def test_what_is_read_may_be_written_where_the_cpu_allows_it(name, device):
+    call = READ_AND_WRITTEN[name]
+    assert outcome(lambda: call(torch.arange(3.0, device=device))) == outcome(
+        lambda: call(torch.arange(3.0))
+    )
+
+
+def expanded(device, *sizes, dtype=torch.float32):
+    """Twice as large in the dimensions of size 1."""
+    return torch.ones(sizes, dtype=dtype).to(device).expand([2 if n == 1 else n for n in sizes])
+
+
+def index(device):
+    return torch.tensor([1], device=device)
+
+
+REPEATED = {
+    "add_": lambda d: expanded(d, 1, 3).add_(1),
+    "floor_divide_": lambda d: expanded(d, 1, 3).floor_divide_(2),
+    "logit_": lambda d: expanded(d, 1, 3).logit_(),
+    "cauchy_": lambda d: expanded(d, 1, 3).cauchy_(),
+    "geometric_": lambda d: expanded(d, 1, 3).geometric_(0.5),
+    "zero_": lambda d: expanded(d, 1, 3).zero_(),
+    "_foreach_zero_": lambda d: torch._foreach_zero_([expanded(d, 1, 3)]),
+    "threshold_": lambda d: torch.threshold_(expanded(d, 1, 3), 2.0, 5.0),
+    "index_fill_": lambda d: expanded(d, 1, 3).index_fill_(0, index(d), 7.0),
+    "masked_fill_": lambda d: expanded(d, 1, 3).masked_fill_(expanded(d, 1, 3) > 0, 7.0),
+    "index_put_": lambda d: expanded(d, 1, 3).index_put_((index(d),), torch.tensor(2.0, device=d)),
+    "index_put_ by a mask": lambda d: expanded(d, 1, 3).index_put_(
+        (expanded(d, 1, 3) > 0,), torch.tensor(2.0, device=d)
+    ),
+    "conj_physical_": lambda d: expanded(d, 1, 3).conj_physical_(),
+    "conj_physical_ of complex": lambda d: expanded(
+        d, 1, 3, dtype=torch.complex64
+    ).conj_physical_(),
+    "tril_ of matrices": lambda d: expanded(d, 3, 1).tril_(),
+    "tril_ of batches": lambda d: expanded(d, 1, 2, 3, 3).tril_(),
+    "tril_ of batches within": lambda d: expanded(d, 2, 1, 3, 3).tril_(),
+    "triu_ of rows": lambda d: expanded(d, 2, 2, 1, 3).triu_(),
+}
+
+
+@pytest.mark.parametrize("name", REPEATED)
+def test_elements_that_share_memory_are_written_where_the_cpu_writes_them(name, device):
+    assert outcome(lambda: REPEATED[name](device)) == outcome(lambda: REPEATED[name]("cpu"))
+
+
+def ones(device, *sizes, dtype=torch.float32):
+    return torch.ones(sizes, dtype=dtype, device=device)
+
+
+OUTS = {
+    "bernoulli of integers": lambda d, o: torch.bernoulli(ones(d, 3), out=o(torch.int64)),
+    "bernoulli of complex": lambda d, o: torch.bernoulli(ones(d, 3), out=o(torch.complex64)),
+    "where": lambda d, o: torch.where(ones(d, 3) > 0, ones(d, 3), ones(d, 3), out=o(torch.float64)),
+    "stack": lambda d, o: torch.stack([ones(d, 3)], out=o(torch.int64)),
+    "take": lambda d, o: torch.take(ones(d, 3), index(d), out=o(torch.float64)),
+    "masked_select": lambda d, o: torch.masked_select(
+        ones(d, 3), ones(d, 3) > 0, out=o(torch.float64)
+    ),
+    "masked_select of its dtype": lambda d, o: torch.masked_select(
+        ones(d, 5), ones(d, 5) > 0, out=o(torch.float32)
+    ),
+    "nonzero": lambda d, o: torch.nonzero(ones(d, 3), out=o(torch.float64)),
+    "index": lambda d, o: torch.ops.aten.index.Tensor_out(
+        ones(d, 3), [index(d)], out=o(torch.float32)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OUTS)
+def test_out_tensor_of_another_dtype_is_refused_or_cast_as_on_the_cpu(name, device):
+    want = outcome(lambda: OUTS[name]("cpu", lambda dtype: ones("cpu", 3, dtype=dtype)))
+    assert outcome(lambda: OUTS[name](device, lambda dtype: ones(device, 3, dtype=dtype))) == want
+
+
+BOUNDS = {
+    "uniform_": lambda x: (x.uniform_(0, 1), x.uniform_(3, -1)),
+    "normal_": lambda x: (x.normal_(0, 1), x.normal_(0, -1)),
+    "normal_ of integers": lambda x: x.long().normal_(),
+    "random_": lambda x: (x.random_(0, 3), x.random_(3, 3)),
+    "random_ to": lambda x: (x.random_(3), x.random_(0)),
+    "random_ of bytes": lambda x: x.byte().random_(0, 300),
+    "random_ of complex": lambda x: x.cfloat().random_(),
+    "randint": lambda x: torch.randint(5, 2, (3,), device=x.device),
+}
+
+
+@pytest.mark.parametrize("name", BOUNDS)
+def test_bounds_of_random_numbers_are_looked_at_in_each_call(name, device):
+    want = outcome(lambda: BOUNDS[name](ones("cpu", 3)))
+    assert isinstance(want[0], type)
+    assert outcome(lambda: BOUNDS[name](ones(device, 3))) == want
+
+
+def test_parts_that_are_split_unsafely_share_memory(device):
+    x = torch.zeros(4, 2, device=device)
+    x.unsafe_split(2)[0].add_(1)
+    x.unsafe_chunk(2)[1].add_(2)
+    x.unsafe_split_with_sizes([1, 3])[0].add_(5)
+    assert x.cpu().tolist() == [[6, 6], [1, 1], [2, 2], [2, 2]]
+    assert not x.unsafe_split(2)[0]._is_view()
+
+
+def test_indexed_assignment_out_of_place_gives_no_view(device):
+    x = torch.zeros(2, 3, device=device, requires_grad=True)
+    mask = torch.tensor([[True, False, True], [False, True, False]], device=device)
+    result = x.index_put((mask,), torch.ones(3, device=device))
+    assert not result._is_view()
+    assert result.detach().cpu().tolist() == [[1, 0, 1], [0, 1, 0]]
