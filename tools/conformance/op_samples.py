@@ -191,6 +191,9 @@ def _points_at_equals(x: torch.Tensor, expected: torch.Tensor, actual: torch.Ten
     for dim in range(x.dim()):
         is_reduced = expected.dim() < x.dim()
         e, a = (i.unsqueeze(dim) if is_reduced else i for i in (expected, actual))
+        # The elements themselves may be integers too.
+        if any(i.numel() and (i.min() < 0 or i.max() >= x.shape[dim]) for i in (e, a)):
+            continue
         if torch.equal(x.gather(dim, e), x.gather(dim, a)):
             return True
     return False
