@@ -47,7 +47,8 @@ def _expected(name: str) -> set[str]:
 @pytest.mark.parametrize("op", _PART, ids=lambda op: op.full_name)
 def test_variants_agree_with_cpu(op):
     problems = op_variants.check(op, torch.float32, op_variants.VARIANTS, most=2)
-    assert {p.variant for p in problems} == _expected(op.full_name), problems
+    expected = _expected(op.full_name) & set(op_variants.VARIANTS)
+    assert {p.variant for p in problems} == expected, problems
 
 
 @pytest.mark.parametrize(("op", "dtype"), _TYPED, ids=lambda p: getattr(p, "full_name", str(p)))
