@@ -19,7 +19,7 @@ FORMATTED := $(shell find src tests examples tools -name '*.cpp' -o -name '*.h')
 PYTEST_FLAGS ?= --numprocesses auto --maxprocesses 4 --dist loadfile
 
 .PHONY: train test test-cpp test-release test-asan test-tsan test-python bench \
-        lint format tidy size docs relock setup install clean
+        lint format tidy size docs conformance relock setup install clean
 
 train: install
 	python examples/mnist.py $(ARGS)
@@ -93,6 +93,11 @@ docs: install
 	build/release/settings_page > docs/settings.md
 	python tools/op_coverage.py > docs/op_coverage.md.new
 	mv docs/op_coverage.md.new docs/op_coverage.md
+
+# The outcomes that docs/op_coverage.md tells; half an hour.
+conformance: install
+	python tools/conformance --out tools/conformance/float32.txt
+	$(MAKE) docs
 
 # Renews the pins of what dev.txt pulls in.
 relock:

@@ -56,9 +56,8 @@ def main() -> int:
             op, getattr(torch, arguments.dtype), not arguments.no_backward, arguments.samples
         )
         totals[verdict.status] += 1
-        lines.append(
-            f"{verdict.status:9} {verdict.name:45} {verdict.detail}{' '.join(verdict.fallbacks)}"
-        )
+        detail = verdict.detail + " ".join(verdict.fallbacks)
+        lines.append(f"{verdict.status:11} {verdict.name:45} {detail}".rstrip())
         print(lines[-1], flush=True)
         if arguments.out:
             arguments.out.write_text("\n".join(lines) + "\n")
