@@ -9,6 +9,10 @@
 namespace torch_xla::runtime {
 namespace {
 
+// Of memory mappings: half of the programs go before they run out. Few come between two checks.
+constexpr double kLargestShareOfMaps = 0.7;
+constexpr std::size_t kInsertionsPerCheck = 64;
+
 std::size_t max_size() {
   return static_cast<std::size_t>(
       std::max<std::int64_t>(base::settings().compilation_cache_size(), 1));
@@ -27,6 +31,12 @@ CompiledProgramPtr CompileCache::find(const base::Hash128& key) {
   return future.get();
 }
 
+std::size_t CompileCache::room() {
+  const bool is_scarce =
+      ++num_inserted_ % kInsertionsPerCheck == 0 && share_of_maps_() > kLargestShareOfMaps;
+  return is_scarce ? std::min(max_size(), programs_.size() / 2) : max_size();
+}
+
 CompiledProgramPtr CompileCache::find_or_compile(const base::Hash128& key, const Compile& compile) {
   std::promise<CompiledProgramPtr> promise;
   Future future;
@@ -36,10 +46,11 @@ CompiledProgramPtr CompileCache::find_or_compile(const base::Hash128& key, const
     if (const Future* found = programs_.find(key)) {
       future = *found;
     } else {
-      programs_.insert(key, promise.get_future().share(), max_size(), evicted);
+      programs_.insert(key, promise.get_future().share(), room(), evicted);
     }
   }
   if (future.valid()) return future.get();
+  evicted.clear();
   try {
     CompiledProgramPtr program = compile();
     promise.set_value(program);

@@ -8,9 +8,11 @@
 #include <memory>
 #include <mutex>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "base/hash.h"
+#include "base/memory_maps.h"
 #include "ops/lower.h"
 #include "pjrt/executable.h"
 #include "runtime/lru_map.h"
@@ -28,6 +30,10 @@ using CompiledProgramPtr = std::shared_ptr<const CompiledProgram>;
 // Thread-safe. No lock is held while compiling, waiting or freeing an executable.
 class CompileCache {
  public:
+  // `share_of_maps` tells how much of what programs use up beside memory is taken.
+  explicit CompileCache(std::function<double()> share_of_maps = base::share_of_memory_maps)
+      : share_of_maps_(std::move(share_of_maps)) {}
+
   // Null when there is none that is compiled or being compiled; waits for one being compiled, and
   // throws what its compilation threw.
   CompiledProgramPtr find(const base::Hash128& key);
@@ -53,7 +59,12 @@ class CompileCache {
     std::vector<bool> is_data;
   };
 
+  // How many programs may stay when one more is inserted. Under mutex_.
+  std::size_t room();
+
+  const std::function<double()> share_of_maps_;
   mutable std::mutex mutex_;
+  std::size_t num_inserted_ = 0;                // under mutex_
   LruMap<base::Hash128, Future> programs_;      // under mutex_
   LruMap<base::Hash128, Constants> constants_;  // under mutex_
 };

@@ -1,0 +1,11 @@
+// How near the process is to the system's limit of memory mappings.
+#pragma once
+
+namespace torch_xla::base {
+
+// The mappings in use divided by `vm.max_map_count`; 0 where the system has no such limit. Takes
+// some milliseconds when there are many. At the limit `mmap` fails, whatever memory is free: XLA
+// for CPU maps some thirty regions per program, and ends the process when it can't.
+double share_of_memory_maps();
+
+}  // namespace torch_xla::base

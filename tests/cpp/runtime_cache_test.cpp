@@ -1,0 +1,36 @@
+// The bounds of the cache of executables.
+#include <memory>
+
+#include "base/memory_maps.h"
+#include "check.h"
+#include "runtime/compile_cache.h"
+
+namespace torch_xla {
+namespace {
+
+void fill(runtime::CompileCache& cache, std::uint64_t first, std::uint64_t count) {
+  for (std::uint64_t i = first; i < first + count; ++i) {
+    cache.find_or_compile({i, i},
+                          [] { return std::make_shared<const runtime::CompiledProgram>(); });
+  }
+}
+
+TEST(half_of_the_programs_go_when_memory_maps_are_scarce) {
+  double share = 0.5;
+  runtime::CompileCache cache([&share] { return share; });
+  fill(cache, 0, 100);
+  EXPECT_EQ(cache.size(), std::size_t{100});
+  share = 0.8;
+  fill(cache, 100, 28);  // the 128th asks
+  EXPECT_EQ(cache.size(), std::size_t{63});
+  EXPECT(cache.find({127, 127}) != nullptr);
+  EXPECT(cache.find({64, 64}) == nullptr);
+}
+
+TEST(the_share_of_memory_maps_is_known) {
+  const double share = base::share_of_memory_maps();
+  EXPECT(share > 0 && share < 0.7);
+}
+
+}  // namespace
+}  // namespace torch_xla
