@@ -48,11 +48,8 @@ def _dynamo_mark_sharding(
     spec = _spec(device_ids, mesh_shape, axis_names, partition_spec)
     result = input.clone()
     # Dynamo looks at the graph with tensors that have no data.
-    return mark_sharding(result, spec.mesh, spec.partition_spec) if _is_ours(input) else result
-
-
-def _is_ours(tensor: torch.Tensor) -> bool:
-    return _XLAC._is_xla_tensor(tensor)
+    is_ours = _XLAC._is_xla_tensor(input)
+    return mark_sharding(result, spec.mesh, spec.partition_spec) if is_ours else result
 
 
 def _type_of_result(input: torch.Tensor, *annotation: Any) -> torch.Tensor:
