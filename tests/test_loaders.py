@@ -113,6 +113,18 @@ def test_error_of_the_upload_reaches_the_loop(device):
         list(pl.MpDeviceLoader([bad], device))
 
 
+@pytest.mark.parametrize("threads", [1, 3])
+def test_none_is_a_batch_like_any_other(device, threads):
+    given = [None, torch.ones(1), None, (None, 3), None]
+    got = list(pl.MpDeviceLoader(given, device, host_to_device_transfer_threads=threads))
+    assert got[1].tolist() == [1] and got[1].device == device
+    assert [*got[:1], *got[2:]] == [None, None, (None, 3), None]
+    ended = object()
+    loader = pl.ParallelLoader([None], [device])
+    assert loader.next_item(device, ended) is None
+    assert loader.next_item(device, ended) is ended and loader.next_item(device) is None
+
+
 def test_early_exit_ends_the_threads(device):
     endless = (torch.ones(1) for _ in iter(int, 1))
     for _ in pl.MpDeviceLoader(endless, device, loader_prefetch_size=1, device_prefetch_size=1):

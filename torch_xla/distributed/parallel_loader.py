@@ -19,6 +19,9 @@ from torch_xla.core import xla_model as xm
 from torch_xla.distributed.spmd import sharding
 from torch_xla.utils.keyd_queue import Queue
 
+# What a queue gives when there is nothing more: None is a batch like any other.
+_END: Any = object()
+
 
 class _Failure:
     """An exception on its way from a thread to the loop."""
@@ -73,8 +76,8 @@ class PerDeviceLoader:
         is_due = self._num_given % self._loader.batches_per_execution == 0
         if is_due:
             self._end_step()
-        batch = self._loader.next_item(self._device)
-        if batch is None:
+        batch = self._loader.next_item(self._device, _END)
+        if batch is _END:
             if not is_due:
                 self._end_step()
             raise StopIteration
@@ -170,13 +173,13 @@ class ParallelLoader:
         """How many batches each device gets, if the loader knows how many it has."""
         return len(self._cpu_loader) // len(self._devices)  # type: ignore[arg-type]
 
-    def next_item(self, device: DeviceLike) -> Any:
-        """The next batch of a device, or None at the end. No barrier.
+    def next_item(self, device: DeviceLike, end: Any = None) -> Any:
+        """The next batch of a device, or `end` at the end. No barrier.
 
         Raises:
             Exception: what the user's loader raised.
         """
-        item = self._queues_of(device).uploaded.get()
+        item = self._queues_of(device).uploaded.get(end)
         if isinstance(item, _Failure):
             self.close()
             raise item.error
@@ -229,7 +232,7 @@ class _Turns:
 
     def take(self, queue: Queue[Any]) -> tuple[int, Any]:
         with self._take_lock:
-            item = queue.get()
+            item = queue.get(_END)
             number = self._taken
             self._taken += 1
             return number, item
@@ -297,7 +300,7 @@ def _upload(
     """Uploads the batches of one device."""
     while True:
         number, batch = turns.take(queues.loaded)
-        if batch is None:
+        if batch is _END:
             break
         try:
             if not isinstance(batch, _Failure):

@@ -45,14 +45,14 @@ class Queue(Generic[T]):
             self._changed.notify_all()
             return True
 
-    def get(self) -> T | None:
-        """The first item, when there is one. None at the end."""
+    def get(self, end: Any = None) -> T | Any:
+        """The first item, when there is one. `end` at the end."""
         with self._changed:
             self._changed.wait_for(
                 lambda: self._items or self._is_closed_for_writing or self._is_closed
             )
             if self._is_closed or not self._items:
-                return None
+                return end
             item = self._items.popleft()
             self._changed.notify_all()
             return item
