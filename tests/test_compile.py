@@ -223,6 +223,19 @@ def test_pure_function_has_gradients_and_new_random_numbers():
     assert not torch.equal(masks[1], masks[2])
 
 
+def test_pure_function_with_a_seed_repeats_its_random_numbers():
+    noisy = assume_pure(lambda t: t + torch.rand_like(t), add_rng_seed_argument=True)
+    x = torch.zeros(8, device="xla", requires_grad=True)
+    state = xm.get_rng_state()
+    first, other = noisy(x, rng_seed=5), noisy(x, rng_seed=6)
+    assert xm.get_rng_state() == state
+    assert torch.equal(first.cpu(), noisy(x, rng_seed=torch.tensor(5)).cpu())
+    assert not torch.equal(first.cpu(), other.cpu())
+    assert not torch.equal(noisy(x).cpu(), noisy(x).cpu())
+    first.sum().backward()
+    assert x.grad.tolist() == [1] * 8
+
+
 def test_pure_function_is_one_program_with_what_is_around_it():
     square = assume_pure(lambda t: t * t)
     x = torch.ones(3, device="xla", requires_grad=True)

@@ -52,7 +52,8 @@ def extract_compiled_graph(xla_model: torch.fx.GraphModule, xla_args: Sequence[A
     Args:
         xla_model: takes and returns tensors, numbers and None.
         xla_args: the first call's arguments. Later tensors must be of the same types; numbers may
-            differ, for another program each.
+            differ, for another program each. The first that asks for another one is reported by a
+            warning of the logger "torch_xla", the rest by its infos.
 
     A graph that needs values while it runs (an operation without a lowering, a size that depends on
     data) is recorded anew in each call instead, with a warning.
@@ -81,9 +82,11 @@ def extract_compiled_graph(xla_model: torch.fx.GraphModule, xla_args: Sequence[A
             found = programs[key] = make(args)
             if len(programs) > 1:
                 now = [arg for arg in args if isinstance(arg, (int, float))]
-                _log.info(
-                    "torch.compile: sizes are no variables of a program; %s asks for another one "
-                    "than %s (%d so far)", now, numbers, len(programs)
+                _log.log(
+                    logging.WARNING if len(programs) == 2 else logging.INFO,
+                    "torch.compile: a program for each size and number: there are no dynamic "
+                    "shapes, so that %s asks for another program than %s (%d for this graph so "
+                    "far, at %s)", now, numbers, len(programs), _XLAC._user_line()
                 )  # fmt: skip
         return found(*args)
 

@@ -10,6 +10,7 @@ import torch
 
 from torch_xla import _regions
 from torch_xla._regions import PureFunction, Tensors
+from torch_xla.core import xla_model as xm
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -50,9 +51,11 @@ def assume_pure(fn: F, *, add_rng_seed_argument: bool = False) -> F:
     Args:
         fn: takes and returns tensors in any nesting; other arguments are constants, and `fn` is
             recorded anew for each value.
-        add_rng_seed_argument: accepted for compatibility; random operations need no seed here.
+        add_rng_seed_argument: the result takes a keyword `rng_seed`, a number or a tensor with
+            one: calls with the same seed get the same random numbers, and the device's generator
+            is left as it was. Without the keyword, or with None, they are new. A seed that is an
+            xla tensor is read by the host.
     """
-    del add_rng_seed_argument
     signatures: dict[Any, _Signature] = {}
 
     @functools.wraps(fn)
@@ -62,7 +65,19 @@ def assume_pure(fn: F, *, add_rng_seed_argument: bool = False) -> F:
         results = found.pure(tensors)
         return _regions.unflat(results, found.result_rest)
 
-    return pure  # type: ignore[return-value]
+    if not add_rng_seed_argument:
+        return pure  # type: ignore[return-value]
+
+    @functools.wraps(fn)
+    def seeded(*args: Any, rng_seed: int | torch.Tensor | None = None, **kwargs: Any) -> Any:
+        if rng_seed is None:
+            return pure(*args, **kwargs)
+        device = torch.device("xla", _regions.device_of(_regions.flat((args, kwargs))[0]))
+        with xm.fork_rng(device):
+            xm.set_rng_state(int(rng_seed), device)
+            return pure(*args, **kwargs)
+
+    return seeded  # type: ignore[return-value]
 
 
 def assume_pure_torch(func: F, use_cache: bool = False) -> F:
