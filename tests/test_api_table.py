@@ -341,14 +341,14 @@ A4: dict[str, Callable[[], Any]] = {
     "spmd.get_global_mesh": lambda: xs.get_global_mesh() is None or xs.get_global_mesh().size(),
     "spmd.get_1d_mesh": lambda: xs.get_1d_mesh("x").mesh_shape == (torch_xla.device_count(),),
     "spmd.mark_sharding": lambda: (
-        xs.mark_sharding(ones(2, 2), xs.Mesh(*MESH), ("data", None)) is not None
+        type(xs.mark_sharding(ones(2, 2), xs.Mesh(*MESH), ("data", None))) is xs.XLAShardedTensor
     ),
     "spmd.mark_sharding_with_gradients": lambda: (
         xs.mark_sharding_with_gradients(ones(2), xs.Mesh(*MESH), (None,)) is not None
     ),
     "spmd.clear_sharding": lambda: xs.clear_sharding(ones()) is not None,
     "spmd.annotate_custom_sharding": lambda: (
-        xs.annotate_custom_sharding(ones(2), xs.Mesh(*MESH), (None,)) is not None
+        type(xs.annotate_custom_sharding(ones(2), xs.Mesh(*MESH), (None,))) is xs.XLAShardedTensor
     ),
     "spmd.shard_as": lambda: len(xs.shard_as(ones(), ones())) == 2,
     "spmd.enable_manual_sharding": lambda: (

@@ -48,11 +48,42 @@ def test_tiles_of_several_devices_are_printed_as_xla_does(device):
         xs.enable_manual_sharding(t, ("a", None), mesh=mesh)
 
 
+def test_marked_tensor_is_the_tensor_with_its_sharding(device):
+    x = torch.arange(4.0, device=device).reshape(2, 2).requires_grad_()
+    y = x * 2
+    marked = xs.mark_sharding(y, MESH, ("data", None))
+    assert isinstance(marked, xs.XLAShardedTensor) and marked.partition_spec == ("data", None)
+    assert xs.mark_sharding(marked, MESH, ("data", "model")) is marked
+    assert xs.sharding_of(y).partition_spec == ("data", "model")
+    assert xs.wrap_if_sharded(y).global_tensor is y and xs.wrap_if_sharded(x) is x
+    assert marked.detach().sharding_spec == marked.sharding_spec
+    # Gradients and writes reach what was marked, also where __torch_function__ is not asked.
+    (marked.square().sum() + xs.XLAPatchedLinear.apply(marked, torch.eye(2, device=device)).sum()
+     ).backward()  # fmt: skip
+    assert x.grad.tolist() == [[2, 10], [18, 26]]
+    with torch.no_grad():
+        assert marked.add_(1) is marked
+    assert y.tolist() == marked.tolist() == [[1, 3], [5, 7]]
+
+
+def test_marked_tensor_can_be_a_parameter(device):
+    layer = torch.nn.Linear(2, 1, bias=False).to(device)
+    weight = xs.mark_sharding(torch.ones(1, 2, device=device), MESH, (None, "model"))
+    layer.weight = torch.nn.Parameter(weight)
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.5)
+    layer(torch.ones(1, 2, device=device)).sum().backward()
+    optimizer.step()
+    assert layer.weight.tolist() == [[0.5, 0.5]]
+    assert layer.weight.sharding_spec == "{devices=[1,1]0}"
+    assert layer.state_dict()["weight"].tolist() == [[0.5, 0.5]]
+
+
 def test_annotation_can_be_replaced_and_shared(device):
     a, b = torch.ones(2, 2, device=device), torch.ones(2, 2, device=device)
     assert xs.shard_as(a, b) == (a, b) and xs.sharding_of(a) is None
     xs.mark_sharding(a, MESH, ("data", None))
-    assert xs.annotate_custom_sharding(a, MESH, (None, "data")) is a
+    again = xs.annotate_custom_sharding(a, MESH, (None, "data"))
+    assert isinstance(again, xs.XLAShardedTensor) and again.global_tensor is a
     xs.shard_as(a, b)
     assert xs.sharding_of(b).partition_spec == (None, "data")
     with pytest.raises(ValueError, match="shard_as: expected tensors of one shape"):

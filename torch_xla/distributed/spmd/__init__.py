@@ -25,23 +25,23 @@ from torch_xla.distributed.spmd.mesh import (
 )
 from torch_xla.distributed.spmd.sharded_tensor import (
     XLAShardedTensor,
+    annotate_custom_sharding,
     disable_manual_sharding,
     enable_manual_sharding,
+    mark_sharding,
+    wrap_if_sharded,
 )
 from torch_xla.distributed.spmd.sharding import (
     ShardingSpec,
     ShardingType,
     XLAShard,
-    annotate_custom_sharding,
     clear_sharding,
     local_shards,
-    mark_sharding,
     mark_sharding_with_gradients,
     shard_as,
     sharding_of,
     sharding_text,
     sharding_type,
-    wrap_if_sharded,
 )
 
 __all__ = [

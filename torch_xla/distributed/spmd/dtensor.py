@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from torch_xla.distributed.spmd.mesh import Mesh
-from torch_xla.distributed.spmd.sharding import mark_sharding
+from torch_xla.distributed.spmd.sharded_tensor import XLAShardedTensor, mark_sharding
 
 
 def convert_to_xla_mesh(device_mesh: Any) -> Mesh:
@@ -44,7 +44,7 @@ def convert_to_xla_partition_spec(
 
 def xla_distribute_tensor(
     tensor: torch.Tensor, device_mesh: Any, placements: Sequence[Any] | None = None
-) -> torch.Tensor:
+) -> XLAShardedTensor:
     """A tensor spread over a mesh, which here has one device.
 
     Args:

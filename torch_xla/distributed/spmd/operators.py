@@ -11,7 +11,7 @@ import torch
 
 from torch_xla import _XLAC
 from torch_xla.distributed.spmd.mesh import Mesh
-from torch_xla.distributed.spmd.sharding import ShardingSpec, mark_sharding
+from torch_xla.distributed.spmd.sharding import ShardingSpec, place
 
 _library = torch.library.Library("xla", "FRAGMENT")
 _library.define(
@@ -48,8 +48,9 @@ def _dynamo_mark_sharding(
     spec = _spec(device_ids, mesh_shape, axis_names, partition_spec)
     result = input.clone()
     # Dynamo looks at the graph with tensors that have no data.
-    is_ours = _XLAC._is_xla_tensor(input)
-    return mark_sharding(result, spec.mesh, spec.partition_spec) if is_ours else result
+    if _XLAC._is_xla_tensor(input):
+        place("dynamo_mark_sharding", result, spec)
+    return result
 
 
 def _type_of_result(input: torch.Tensor, *annotation: Any) -> torch.Tensor:

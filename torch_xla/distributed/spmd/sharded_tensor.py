@@ -7,15 +7,17 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch.utils import _pytree as pytree
 
 from torch_xla.distributed.spmd.mesh import Mesh
 from torch_xla.distributed.spmd.sharding import (
     PartitionSpec,
+    ShardingSpec,
     ShardingType,
     XLAShard,
     local_shards,
     manual_region,
-    mark_sharding,
+    place,
     sharding_of,
     sharding_text,
     sharding_type,
@@ -23,7 +25,8 @@ from torch_xla.distributed.spmd.sharding import (
 
 
 class XLAShardedTensor(torch.Tensor):
-    """An xla tensor with what `mark_sharding` says of it; operations on it give plain tensors.
+    """An xla tensor with what `mark_sharding` says of it. Operations on it are operations on
+    `global_tensor`, its gradient is the one there, and what they give are plain tensors.
 
     Args:
         elem: the tensor, whose memory it shares.
@@ -37,8 +40,9 @@ class XLAShardedTensor(torch.Tensor):
         mesh: Mesh | None = None,
         partition_spec: PartitionSpec | None = None,
     ) -> XLAShardedTensor:
-        made: XLAShardedTensor = torch.Tensor._make_subclass(cls, elem, elem.requires_grad)
-        return made
+        # Code that looks past __torch_function__ finds an alias, through which gradients flow.
+        with torch.enable_grad(), torch._C.DisableTorchFunctionSubclass():
+            return elem.as_subclass(cls)
 
     def __init__(
         self,
@@ -49,7 +53,7 @@ class XLAShardedTensor(torch.Tensor):
         super().__init__()
         self.global_tensor = elem
         if mesh is not None and partition_spec is not None:
-            mark_sharding(elem, mesh, partition_spec)
+            place("XLAShardedTensor", elem, ShardingSpec(mesh, tuple(partition_spec)))
 
     @property
     def local_shards(self) -> list[XLAShard]:
@@ -110,8 +114,56 @@ class XLAShardedTensor(torch.Tensor):
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        wrappers: dict[int, XLAShardedTensor] = {}
+
+        def whole(value: Any) -> Any:
+            if not isinstance(value, XLAShardedTensor):
+                return value
+            wrappers[id(value.global_tensor)] = value
+            return value.global_tensor
+
+        args, kwargs = pytree.tree_map(whole, (args, kwargs or {}))
         with torch._C.DisableTorchFunctionSubclass():
-            return func(*args, **(kwargs or {}))
+            result = func(*args, **kwargs)
+        if func is torch.Tensor.detach:  # nn.Parameter wants the class that it was given
+            spec = sharding_of(args[0])
+            return cls(result, spec.mesh, spec.partition_spec) if spec else cls(result)
+        # What writes to the tensor returns it.
+        return wrappers.get(id(result), result)
+
+
+def mark_sharding(t: torch.Tensor, mesh: Mesh, partition_spec: PartitionSpec) -> XLAShardedTensor:
+    """Say how a tensor lies on a mesh.
+
+    Args:
+        t: the tensor. What is said holds for it too, not for the result alone.
+        mesh: the devices.
+        partition_spec: per dimension None, or the name or number of the axis that splits it, or a
+            tuple of them.
+
+    Returns:
+        The tensor as one that knows its sharding.
+
+    Raises:
+        ValueError: the specification does not fit the mesh or the tensor.
+    """
+    place("mark_sharding", t, ShardingSpec(mesh, tuple(partition_spec)))
+    return t if isinstance(t, XLAShardedTensor) else XLAShardedTensor(t)
+
+
+def annotate_custom_sharding(
+    t: torch.Tensor, mesh: Mesh, partition_spec: PartitionSpec
+) -> XLAShardedTensor:
+    """As `mark_sharding`, for a tensor of which something else was said before: from here on it
+    lies so."""
+    place("annotate_custom_sharding", t, ShardingSpec(mesh, tuple(partition_spec)))
+    return t if isinstance(t, XLAShardedTensor) else XLAShardedTensor(t)
+
+
+def wrap_if_sharded(x: Any) -> Any:
+    """A tensor of which something was said as one that knows it; anything else as it is."""
+    is_plain = isinstance(x, torch.Tensor) and not isinstance(x, XLAShardedTensor)
+    return XLAShardedTensor(x) if is_plain and sharding_of(x) is not None else x
 
 
 def enable_manual_sharding(

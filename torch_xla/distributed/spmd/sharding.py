@@ -93,26 +93,12 @@ def _axes(what: str, mesh: Mesh, partition_spec: PartitionSpec) -> list[int]:
     return used
 
 
-def mark_sharding(t: torch.Tensor, mesh: Mesh, partition_spec: PartitionSpec) -> torch.Tensor:
-    """Say how a tensor lies on a mesh.
-
-    Args:
-        t: the tensor.
-        mesh: the devices.
-        partition_spec: per dimension None, or the name or number of the axis that splits it, or a
-            tuple of them.
-
-    Returns:
-        The tensor.
+def place(what: str, t: torch.Tensor, spec: ShardingSpec, is_manual: bool = False) -> None:
+    """Say how an xla tensor lies on a mesh; `what` is for messages.
 
     Raises:
-        ValueError: the specification does not fit the mesh or the tensor.
+        ValueError: the specification does not fit the tensor.
     """
-    _place("mark_sharding", t, ShardingSpec(mesh, tuple(partition_spec)))
-    return t
-
-
-def _place(what: str, t: torch.Tensor, spec: ShardingSpec, is_manual: bool = False) -> None:
     t = _whole(t)
     if not _XLAC._is_xla_tensor(t):
         raise ValueError(f"{what}: expected an xla tensor, got one on {t.device}")
@@ -130,16 +116,12 @@ def _place(what: str, t: torch.Tensor, spec: ShardingSpec, is_manual: bool = Fal
 def mark_sharding_with_gradients(
     t: torch.Tensor, mesh: Mesh, partition_spec: PartitionSpec
 ) -> torch.Tensor:
-    """As `mark_sharding`, for a tensor within a computation: its gradient lies alike."""
-    return mark_sharding(t, mesh, partition_spec)
+    """As `mark_sharding`, for a tensor within a computation: its gradient lies alike.
 
-
-def annotate_custom_sharding(
-    t: torch.Tensor, mesh: Mesh, partition_spec: PartitionSpec
-) -> torch.Tensor:
-    """As `mark_sharding`, for a tensor of which something else was said before: from here on it
-    lies so."""
-    _place("annotate_custom_sharding", t, ShardingSpec(mesh, tuple(partition_spec)))
+    Returns:
+        The tensor, as it is.
+    """
+    place("mark_sharding_with_gradients", t, ShardingSpec(mesh, tuple(partition_spec)))
     return t
 
 
@@ -155,13 +137,13 @@ def shard_as(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tens
         )
     spec = sharding_of(b) or sharding_of(a)
     if spec is not None:
-        _place("shard_as", a, spec)
-        _place("shard_as", b, spec)
+        place("shard_as", a, spec)
+        place("shard_as", b, spec)
     return a, b
 
 
 def clear_sharding(t: torch.Tensor) -> torch.Tensor:
-    """Forget what `mark_sharding` said of a tensor."""
+    """Forget what `mark_sharding` said of a tensor, and return the tensor."""
     t = _whole(t)
     _forget(id(t))
     return t
@@ -208,11 +190,6 @@ def sharding_text(t: torch.Tensor) -> str:
     return f"{{devices=[{shown}]{','.join(map(str, numbers))}{end}}}"
 
 
-def wrap_if_sharded(x: Any) -> Any:
-    """The value: on a mesh of one device every tensor is whole."""
-    return x
-
-
 def local_shards(t: torch.Tensor) -> list[XLAShard]:
     """The parts of a tensor that are on this process's devices."""
     return [XLAShard(_whole(t).detach().cpu())]
@@ -250,7 +227,7 @@ def mark_inputs(batch: Any, input_sharding: Any) -> None:
     elif input_sharding is not None:
         for _, tensor in _nested.walk(batch, lambda v: isinstance(v, torch.Tensor)):
             if input_sharding.can_apply(tensor) and _XLAC._is_xla_tensor(tensor):
-                mark_sharding(tensor, input_sharding.mesh, input_sharding.partition_spec)
+                place("input_sharding", tensor, input_sharding)
 
 
 def manual_region(
@@ -268,7 +245,7 @@ def manual_region(
     if mesh.size() > 1:
         raise NotImplementedError(f"{what}: a mesh of {mesh.size()} devices is not supported yet")
     moved = _whole(t).clone()
-    _place(what, moved, ShardingSpec(mesh, tuple(partition_spec)), is_manual)
+    place(what, moved, ShardingSpec(mesh, tuple(partition_spec)), is_manual)
     return moved
 
 
