@@ -121,6 +121,56 @@ def barred() -> bool:
     return "optimization_barrier" in text
 
 
+def sharded() -> bool:
+    mesh = xs.Mesh(*MESH)
+    tensor = xs.XLAShardedTensor(ones(2, 2), mesh, ("data", None))
+    tensor.load_local_shards_([xs.XLAShard(torch.zeros(2, 2), 0)])
+    again = tensor.redistribute(mesh, (None, "model"))
+    return (
+        tensor.local_shards[0].data.sum() == 0
+        and [placement.is_shard() for placement in tensor.placements] == [False, True]
+        and again.partition_spec == (None, "model")
+    )
+
+
+def grouped(init_method: str) -> bool:
+    """torch.distributed with the backend "xla", and DistributedDataParallel over it."""
+    importlib.import_module("torch_xla.distributed.xla_backend")
+    torch.distributed.init_process_group("xla", init_method=init_method)
+    try:
+        x = ones(1, 2)
+        torch.distributed.all_reduce(x)
+        model = nn.parallel.DistributedDataParallel(
+            nn.Linear(2, 1).to(XLA), gradient_as_bucket_view=True
+        )
+        model(x).sum().backward()
+        return model.module.weight.grad.tolist() == x.tolist() == [[1, 1]]
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+def kept_steps() -> bool:
+    where = tempfile.mkdtemp()
+    manager = CheckpointManager(where, save_interval=1, chkpt_on_preemption=False)
+    state = {"a": ones()}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that there is one process
+        is_saved = manager.save(1, state) and manager.save_async(2, state)
+        manager.join()
+        loaded_state = {"a": torch.zeros(2, device=XLA)}
+        manager.restore(2, loaded_state)
+    is_preempted = manager.reached_preemption(2)
+    return is_saved and not is_preempted and manager.all_steps() == [1, 2] and (
+        loaded_state["a"].tolist() == [1, 1]
+    )  # fmt: skip
+
+
+def barrier_put() -> bool:
+    t = ones() + 1
+    xm.optimization_barrier_([t])
+    return t.tolist() == [2, 2]
+
+
 def virtual_device_used() -> bool:
     xr.use_spmd(auto=True)
     is_on = xr.is_spmd()
@@ -207,7 +257,13 @@ A2: dict[str, Callable[[], Any]] = {
     ),
     "all_gather": lambda: (
         xm.all_gather(
-            ones(), dim=0, groups=None, output=None, pin_layout=True, channel_id=None
+            ones(),
+            dim=0,
+            groups=None,
+            output=None,
+            pin_layout=True,
+            channel_id=None,
+            use_global_device_ids=None,
         ).tolist()
         == [1, 1]
     ),
@@ -255,6 +311,7 @@ A2: dict[str, Callable[[], Any]] = {
         .tolist()
         == [2, 2]
     ),
+    "optimization_barrier_": barrier_put,
     "_fetch_gradients": lambda: (
         xm._fetch_gradients(torch.optim.SGD([nn.Parameter(ones())], lr=1.0)) == []
     ),
@@ -367,10 +424,7 @@ A4: dict[str, Callable[[], Any]] = {
         xm.all_reduce("sum", ones(), groups=xmp.create_optimized_replica_groups()).tolist()
         == [1, 1]
     ),
-    "spmd.XLAShardedTensor": lambda: (
-        xs.XLAShardedTensor(ones(2, 2), xs.Mesh(*MESH), ("data", None)).local_shards[0].data.shape
-        == (2, 2)
-    ),
+    "spmd.XLAShardedTensor": sharded,
     "spmd.wrap_if_sharded": lambda: xs.wrap_if_sharded(3) == 3,
     "spmd.ShardingSpec": lambda: xs.ShardingSpec(xs.Mesh(*MESH), ("data",), minibatch=False),
     "spmd.ShardingType": lambda: xs.ShardingType.REPLICATED == 0,
@@ -454,10 +508,8 @@ A4: dict[str, Callable[[], Any]] = {
         ).step()
         is None
     ),
-    "xla_backend": lambda: (
-        importlib.import_module("torch_xla.distributed.xla_backend")
-        and torch.distributed.Backend("xla") == "xla"
-    ),
+    "xla_backend": lambda: grouped("xla://"),
+    "xla_backend pjrt": lambda: grouped("pjrt://"),
 }
 
 A5: dict[str, Callable[[], Any]] = {
@@ -549,6 +601,7 @@ A7: dict[str, Callable[[], Any]] = {
         process_group=None,
         chkpt_on_preemption=False,
     ).should_save(4),
+    "CheckpointManager methods": kept_steps,
     "SPMDSavePlanner": planned,
     "prime_optimizer": lambda: prime_optimizer(torch.optim.Adam([nn.Parameter(ones())])),
     "SpmdFullyShardedDataParallel": lambda: (
@@ -594,6 +647,9 @@ A8: dict[str, Callable[[], Any]] = {
     ),
     "_internal.tpu": lambda: (
         importlib.import_module("torch_xla._internal.tpu").num_available_devices() >= 0
+    ),
+    "_internal.tpu.version": lambda: attempt(
+        importlib.import_module("torch_xla._internal.tpu").version, RuntimeError
     ),
     "_internal.pjrt": lambda: (
         importlib.import_module("torch_xla._internal.pjrt").spawn is xmp.spawn
@@ -644,13 +700,44 @@ A9_NAMES = [
 ]
 
 
+# Those that others read, or that have a successor: a page says which.
+A9_EXPLAINED = [
+    "PJRT_LOCAL_PROCESS_RANK",
+    "PJRT_LOCAL_PROCESS_COUNT",
+    "PJRT_DIST_SERVICE_ADDR",
+    "RANK",
+    "LOCAL_RANK",
+    "WORLD_SIZE",
+    "LOCAL_WORLD_SIZE",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "XLA_COORDINATOR_PORT",
+    "XLA_USE_SPMD",
+    "XLA_AUTO_SPMD",
+    "XLA_AUTO_SPMD_MESH",
+    "XLA_AUTO_USE_GROUP_SHARDING",
+    "CONVERT_SHLO_TO_SHARDY",
+    "TF_CPP_MIN_LOG_LEVEL",
+    "TF_CPP_VMODULE",
+    "TORCH_SHOW_CPP_STACKTRACES",
+]
+
+
+def is_explained(name: str) -> Callable[[], bool]:
+    return lambda: f"`{name}`" in EXPLANATIONS
+
+
 def is_setting(name: str) -> Callable[[], bool]:
     """Environment variables are settings, with a row in the documentation."""
     return lambda: torch_xla._XLAC._get_setting(name) is not None and f"`{name}`" in SETTINGS_PAGE
 
 
-SETTINGS_PAGE = pathlib.Path(__file__).parent.parent.joinpath("docs/settings.md").read_text()
-A9 = {name: is_setting(name) for name in A9_NAMES}
+DOCS = pathlib.Path(__file__).parent.parent.joinpath("docs")
+SETTINGS_PAGE = DOCS.joinpath("settings.md").read_text()
+EXPLANATIONS = DOCS.joinpath("environment_variables.md").read_text()
+A9 = {name: is_setting(name) for name in A9_NAMES} | {
+    name: is_explained(name) for name in A9_EXPLAINED
+}
 
 ROWS = {
     f"{section}.{name}": call

@@ -7,6 +7,7 @@ from __future__ import annotations
 import io
 import pathlib
 import tempfile
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -64,7 +65,7 @@ def traced() -> bool:
     return pathlib.Path(xp.stop_trace()).is_dir()
 
 
-def served() -> bool:
+def served(trace: Callable[..., Any]) -> bool:
     server = xp.start_server(0, only_on_master=True)
     where = folder()
     arguments = {
@@ -76,7 +77,12 @@ def served() -> bool:
         "timeout_s": 120,
         "interval_s": 5,
     }
-    thread = xp.trace_detached(f"localhost:{server.port}", str(where), **arguments)
+    address = f"localhost:{server.port}"
+    if trace is xp.trace_detached:
+        thread = trace(address, str(where), **arguments)
+    else:
+        thread = threading.Thread(target=trace, args=(address, str(where)), kwargs=arguments)
+        thread.start()
     while thread.is_alive():
         with xp.Trace("busy"):
             ones().tolist()
@@ -108,7 +114,8 @@ ROWS: dict[str, Callable[[], Any]] = {
     "A2.get_stablehlo_bytecode": lambda: len(xm.get_stablehlo_bytecode(tensors=[ones()])) > 0,
     "A5.metrics_saver": lambda: written(metrics_saver.save_metrics, ""),
     "A5.graph_saver": lambda: written(graph_saver.save_tensors_graph, "g", "g", [ones()]),
-    "A5.profiler.start_server": served,
+    "A5.profiler.start_server": lambda: served(xp.trace_detached),
+    "A5.profiler.trace": lambda: served(xp.trace),
     "A5.profiler.Trace": lambda: entered(xp.Trace("name", batch=1)),
     "A5.profiler.StepTrace": lambda: entered(xp.StepTrace("name", step_num=1)),
     "A5.profiler.trace_me": lambda: xp.trace_me("scope")(lambda x: x + 1)(1) == 2,

@@ -17,8 +17,14 @@ import torch_xla.core.xla_op_registry as xor
 import torch_xla.debug.metrics as met
 import torch_xla.experimental as experimental
 from torch_xla import _XLAC
+from torch_xla._dynamo import dynamo_backend2
 from torch_xla.core import dynamo_bridge
-from torch_xla.experimental.assume_pure import PureModule, assume_pure, assume_pure_torch
+from torch_xla.experimental.assume_pure import (
+    PureModule,
+    assume_pure,
+    assume_pure_torch,
+    j2t_autograd,
+)
 from torch_xla.experimental.callback import on_ready_callback
 from torch_xla.experimental.fori_loop import fori_loop, while_loop
 from torch_xla.experimental.gradient_accumulation import gradient_accumulation
@@ -48,10 +54,10 @@ def compiled_in_all_ways() -> bool:
     return all(t.tolist() == [2, 2] for t in (wrapped(ones()), decorated(ones()), inside))
 
 
-def compiled_by_dynamo() -> bool:
+def compiled_by_dynamo(backend: Any) -> bool:
     torch.compiler.reset()
     try:
-        function = torch.compile(lambda t: t * 3, backend="openxla")
+        function = torch.compile(lambda t: t * 3, backend=backend)
         return function(ones()).tolist() == [3, 3]
     finally:
         torch.compiler.reset()
@@ -177,12 +183,26 @@ def refuses_dynamic() -> bool:
     return False
 
 
+def called_jax() -> bool:
+    pytest.importorskip("jax")
+    result = xb.call_jax(lambda t, by: t * by, (ones(),), {"by": 2}, name="f", override_hash="h")
+    return result.tolist() == [2, 2]
+
+
+def differentiated_jax() -> bool:
+    pytest.importorskip("jax")
+    x = ones().requires_grad_()
+    j2t_autograd(lambda t: t * t)(x).sum().backward()
+    return x.grad is not None and x.grad.tolist() == [2, 2]
+
+
 SHAPE = xb.mkshape(xb.Type.F32, (2,))
 
 ROWS: dict[str, Callable[[], Any]] = {
     "A1.compile": compiled_in_all_ways,
     "A1.set_custom_compile_options": options_set_and_cleared,
-    "A1.torch.compile": compiled_by_dynamo,
+    "A1.torch.compile": lambda: compiled_by_dynamo("openxla"),
+    "A1.dynamo_backend2": lambda: compiled_by_dynamo(dynamo_backend2.dynamo_backend),
     "A6.dynamo_bridge.extract_compiled_graph": lambda: (
         dynamo_bridge.extract_compiled_graph(torch.fx.symbolic_trace(torch.nn.ReLU()), (ones(),))(
             ones()
@@ -205,6 +225,8 @@ ROWS: dict[str, Callable[[], Any]] = {
         xb.create_placeholder_tensor((2, 3), torch.bfloat16).shape == (2, 3)
     ),
     "A6.xla_builder.XlaCallable": lambda: xb.XlaCallable(len, name="f").name == "f",
+    "A6.xla_builder.call_jax": called_jax,
+    "A7.j2t_autograd": differentiated_jax,
     "A7.eager_mode": eager,
     "A7.scan": lambda: (
         scan(
