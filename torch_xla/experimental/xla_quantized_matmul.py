@@ -1,4 +1,7 @@
-"""Linear layers whose weight is kept in int8, with a factor for each output."""
+"""Linear layers whose weight is kept in int8, with a factor for each output and block of inputs.
+
+What a weight stands for is `w * scale - zero_point`: zero points are not in units of the integers.
+"""
 
 from __future__ import annotations
 
@@ -9,16 +12,47 @@ from torch.nn import functional
 _library = torch.library.Library("xla", "FRAGMENT")
 _library.define(
     "quantized_matmul(Tensor x, Tensor w, Tensor scale, Tensor? zero_point=None, "
-    "int block_size=-1, bool int4_weight=False) -> Tensor"
+    "int block_size=-1, bool int4_weight=False, bool quantize_activation=False) -> Tensor"
 )
 
 
-def _check_form(what: str, block_size: int, int4_weight: bool) -> None:
-    if block_size != -1 or int4_weight:
-        raise NotImplementedError(
-            f"{what}: weights are int8 with a factor for each output; got "
-            f"block_size={block_size}, int4_weight={int4_weight}"
+def _shapes(
+    what: str, input_dim: int, output_dim: int, block_size: int
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The shapes of a weight and of its factors."""
+    if block_size == -1:
+        return (output_dim, input_dim), (output_dim,)
+    if block_size < 1 or input_dim % block_size:
+        raise ValueError(
+            f"{what}: block_size must divide the {input_dim} inputs, or be -1, got {block_size}"
         )
+    blocks = input_dim // block_size
+    return (blocks, block_size, output_dim), (blocks, output_dim)
+
+
+def _check(
+    what: str, input_dim: int, block_size: int, w: Tensor, scale: Tensor, zero_point: Tensor | None
+) -> None:
+    if w.dtype != torch.int8:
+        raise TypeError(f"{what}: expected a weight of int8, got {w.dtype}")
+    output_dim = w.shape[0] if block_size == -1 and w.dim() else scale.shape[-1]
+    shape, factors = _shapes(what, input_dim, output_dim, block_size)
+    for name, tensor, expected in (
+        ("weight", w, shape),
+        ("scale", scale, factors),
+        ("zero_point", zero_point, factors),
+    ):
+        if tensor is not None and tuple(tensor.shape) != expected:
+            raise ValueError(
+                f"{what}: expected a {name} of shape {expected}, got {tuple(tensor.shape)}"
+            )
+
+
+def _in_int8(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Each row as whole numbers up to 127, and the row's factor."""
+    factor = x.abs().amax(dim=-1, keepdim=True) / 127
+    factor = torch.where(factor == 0, 1, factor)
+    return (x / factor).round().clamp(-128, 127).to(torch.int32), factor
 
 
 @torch.library.impl(_library, "quantized_matmul", "CompositeImplicitAutograd")
@@ -29,29 +63,39 @@ def quantized_matmul(
     zero_point: Tensor | None = None,
     block_size: int = -1,
     int4_weight: bool = False,
+    quantize_activation: bool = False,
 ) -> Tensor:
-    """`x` times the transposed weight that `w` stands for, which is `(w - zero_point) * scale`.
+    """`x` times the transposed weight that `w` stands for.
 
     Args:
         x: a tensor [..., inputs] of floats.
-        w: the weight in int8, [outputs, inputs].
-        scale: a factor for each output.
-        zero_point: what stands for zero in each output's row; 0 by default.
-        block_size: -1: one factor for the whole row, which is the form that there is.
-        int4_weight: must be false.
+        w: the weight in int8: [outputs, inputs], or with a `block_size`
+            [inputs / block_size, block_size, outputs].
+        scale: factors: [outputs], or [inputs / block_size, outputs].
+        zero_point: what is subtracted from the scaled weight, of the same shape as `scale`.
+        block_size: how many inputs have a factor together; -1: all of them.
+        int4_weight: the weight's numbers are from -8 to 7. They are kept in int8 all the same.
+        quantize_activation: round `x` to int8 first, with a factor for each row, and multiply whole
+            numbers; not with a `block_size`.
     """
-    _check_form("quantized_matmul", block_size, int4_weight)
-    if w.dtype != torch.int8:
-        raise TypeError(f"quantized_matmul: expected a weight of int8, got {w.dtype}")
-    if w.dim() != 2 or scale.shape != w.shape[:1]:
-        raise ValueError(
-            f"quantized_matmul: expected a weight [outputs, inputs] and a factor for each output, "
-            f"got {tuple(w.shape)} and {tuple(scale.shape)}"
-        )
-    product = functional.linear(x, w.to(x.dtype))
+    what = "quantized_matmul"
+    del int4_weight
+    _check(what, x.shape[-1], block_size, w, scale, zero_point)
+    if block_size != -1:
+        if quantize_activation:
+            raise ValueError(f"{what}: quantize_activation needs one factor per output")
+        blocks = x.unflatten(-1, (-1, block_size))
+        products = torch.einsum("...bi,bio->...bo", blocks, w.to(x.dtype))
+        result = (products * scale.to(x.dtype)).sum(dim=-2)
+        if zero_point is not None:
+            result = result - blocks.sum(dim=-1) @ zero_point.to(x.dtype)
+        return result
+    rows, factor = _in_int8(x) if quantize_activation else (x, None)
+    result = functional.linear(rows, w.to(rows.dtype)).to(x.dtype) * scale.to(x.dtype)
     if zero_point is not None:
-        product = product - x.sum(dim=-1, keepdim=True) * zero_point.to(x.dtype)
-    return product * scale.to(x.dtype)
+        sums = rows.sum(dim=-1, keepdim=True).to(x.dtype)
+        result = result - sums * zero_point.to(x.dtype)
+    return result if factor is None else result * factor
 
 
 class XlaQuantizedLinear(nn.Module):
@@ -60,9 +104,8 @@ class XlaQuantizedLinear(nn.Module):
     Args:
         input_dim: how many inputs, and
         output_dim: outputs it has.
-        is_symmetric: zero is 0; else each output has a zero point.
-        block_size: -1: one factor for the whole row, which is the form that there is.
-        int4_weight: must be false.
+        is_symmetric: there are no zero points.
+        block_size, int4_weight, quantize_activation: as for `quantized_matmul`.
     """
 
     weight: Tensor
@@ -73,31 +116,50 @@ class XlaQuantizedLinear(nn.Module):
         self,
         input_dim: int,
         output_dim: int,
-        is_symmetric: bool = True,
+        is_symmetric: bool = False,
         block_size: int = -1,
         int4_weight: bool = False,
+        quantize_activation: bool = False,
     ) -> None:
         super().__init__()
-        _check_form("XlaQuantizedLinear", block_size, int4_weight)
-        self.register_buffer("weight", torch.zeros(output_dim, input_dim, dtype=torch.int8))
-        self.register_buffer("weight_scaler", torch.ones(output_dim))
-        self.register_buffer("zero_point", None if is_symmetric else torch.zeros(output_dim))
+        shape, factors = _shapes("XlaQuantizedLinear", input_dim, output_dim, block_size)
+        self.input_dim, self.output_dim, self.is_symmetric = input_dim, output_dim, is_symmetric
+        self.block_size, self.int4_weight = block_size, int4_weight
+        self.quantize_activation = quantize_activation
+        self.register_buffer("weight", torch.zeros(shape, dtype=torch.int8))
+        self.register_buffer("weight_scaler", torch.zeros(factors))
+        self.register_buffer("zero_point", None if is_symmetric else torch.zeros(factors))
 
     def load_quantized_weight(
         self, weight: Tensor, weight_scaler: Tensor, zero_point: Tensor | None = None
     ) -> None:
-        """Copy the weight, its factors and, when the layer is not symmetric, its zero points."""
-        if (zero_point is None) != (self.zero_point is None):
+        """Take the weight, its factors and, unless they are nothing, its zero points. They move to
+        the device that the layer is on.
+
+        Raises:
+            TypeError, ValueError: they are not of the types and shapes of the layer.
+        """
+        what, device = "load_quantized_weight", self.weight.device
+        _check(what, self.input_dim, self.block_size, weight, weight_scaler, zero_point)
+        if weight_scaler.shape[-1] != self.output_dim:
             raise ValueError(
-                "load_quantized_weight: a zero point is for layers with is_symmetric=False, and "
-                "for those only"
+                f"{what}: expected {self.output_dim} outputs, got {weight_scaler.shape[-1]}"
             )
-        with torch.no_grad():
-            self.weight.copy_(weight)
-            self.weight_scaler.copy_(weight_scaler)
-            if self.zero_point is not None and zero_point is not None:
-                self.zero_point.copy_(zero_point)
+        if zero_point is not None and self.is_symmetric:
+            raise ValueError(f"{what}: a zero point is for layers with is_symmetric=False")
+        self.weight = weight.to(device)
+        self.weight_scaler = weight_scaler.to(device)
+        self.zero_point = None if zero_point is None else zero_point.to(device)
 
     def forward(self, x: Tensor) -> Tensor:
         """`x` times the transposed weight."""
-        return quantized_matmul(x, self.weight, self.weight_scaler, self.zero_point)
+        product: Tensor = torch.ops.xla.quantized_matmul(
+            x,
+            self.weight,
+            self.weight_scaler,
+            self.zero_point,
+            self.block_size,
+            self.int4_weight,
+            self.quantize_activation,
+        )
+        return product
