@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from torch_xla.debug import metrics
 from torch_xla.experimental.xla_quantized_matmul import XlaQuantizedLinear
 
 WEIGHT = torch.tensor([[1, -2, 3], [100, 0, -128]], dtype=torch.int8)
@@ -99,3 +100,31 @@ def test_what_is_not_such_a_weight_is_refused(device):
         layer.load_quantized_weight(WEIGHT, SCALE)
     with pytest.raises(ValueError, match="is_symmetric=False"):
         layer.load_quantized_weight(WEIGHT[:1], SCALE[:1], SCALE[:1])
+
+
+def test_quantization_of_exported_models_is_that_of_the_cpu(device):
+    from torch.ao.quantization.fx import _decomposed  # noqa: F401 (registers the operators)
+
+    from torch_xla.stablehlo import exported_program_to_stablehlo
+
+    ops = torch.ops.quantized_decomposed
+
+    class Model(torch.nn.Module):
+        def forward(self, x, scales, zeros):
+            one = ops.quantize_per_tensor(x, 0.1, 3, -128, 127, torch.int8)
+            each = ops.quantize_per_channel(x, scales, zeros, 0, -128, 127, torch.int8)
+            return (
+                ops.dequantize_per_tensor(one, 0.1, 3, -128, 127, torch.int8),
+                ops.dequantize_per_channel(each, scales, zeros, 0, -128, 127, torch.int8),
+            )
+
+    args = (torch.randn(2, 50) * 10, torch.tensor([0.1, 0.2]), torch.tensor([0, -5]))
+    want = Model()(*args)
+    metrics.clear_all()
+    for got in (
+        Model()(*(arg.to(device) for arg in args)),
+        exported_program_to_stablehlo(torch.export.export(Model(), args))(*args),
+    ):
+        for one, other in zip(got, want, strict=True):
+            assert torch.equal(one.cpu(), other)
+    assert metrics.executed_fallback_ops() == []
