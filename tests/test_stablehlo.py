@@ -273,9 +273,17 @@ def test_custom_call_is_in_the_program(device):
     text = xm.get_stablehlo([y, z])
     assert 'call_target_name = "vendor.norm"' in text and '"eps"' in text
     parse(text)
+    placed = stablehlo_custom_call(
+        [x], "place", [[2, 3]], [torch.float32], frontend_attributes={"a.b": 'c "d" = e', "f": ""}
+    )
+    text = xm.get_stablehlo([placed])
+    assert 'mhlo.frontend_attributes = {"a.b" = "c \\22d\\22 = e", "f" = ""}' in text
+    parse(text)
+    with pytest.raises(TypeError, match="frontend attribute 'a' must be a text, got 1"):
+        stablehlo_custom_call([x], "p", [[2]], [torch.float32], frontend_attributes={"a": 1})
     with pytest.raises(ValueError, match="2 shapes and 1 dtypes"):
         stablehlo_custom_call([x], "vendor.norm", [[2], [2]], [torch.float32])
-    del y, z
+    del y, z, placed
 
 
 class Scaled(nn.Module):

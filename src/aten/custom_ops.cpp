@@ -20,16 +20,16 @@ void record(torch::Library& m, const char* name) {
                    std::make_unique<RecordingKernel>(std::move(op)))));
 }
 
-// `results` are types as XLA prints them: "f32[2,3];s32[]".
+// `results` are types as XLA prints them: "f32[2,3];s32[]". Attributes are lines "name=kind:value"
+// of kinds i, f, b, s; those of a custom call are texts.
 TORCH_LIBRARY_FRAGMENT(xla, m) {
   m.def(
       "_custom_call(Tensor[] args, str call_target_name, str results, bool has_side_effect, "
-      "str backend_config, int api_version) -> Tensor[]");
+      "str backend_config, int api_version, str frontend_attributes) -> Tensor[]");
   // Calls `main` of a StableHLO module.
   m.def("_call_module(Tensor[] args, str module_text, str results) -> Tensor[]");
   // As `set_donor`, in graphs of torch.compile.
   m.def("dynamo_set_buffer_donor_(Tensor(a!) t, bool should_donate) -> Tensor(a!)");
-  // `attributes` are lines "name=kind:value" of kinds i, f, b, s.
   m.def(
       "_mark_tensor(Tensor x, str name, int pos, str id, bool is_input, str attributes) -> Tensor");
 }

@@ -106,7 +106,7 @@ void Builder::append_value(std::string& out, const Value& value) const {
 
 void Builder::append_op(std::span<const Value> results, std::string_view name,
                         std::span<const Value> operands, std::string_view properties,
-                        std::span<const std::string> regions) {
+                        std::span<const std::string> regions, std::string_view attributes) {
   const auto append_list = [this](std::span<const Value> values, bool types) {
     for (std::size_t i = 0; i < values.size(); ++i) {
       if (i > 0) body_ += ", ";
@@ -135,6 +135,11 @@ void Builder::append_op(std::span<const Value> results, std::string_view name,
     body_ += '}';
   }
   if (!regions.empty()) body_ += ')';
+  if (!attributes.empty()) {
+    body_ += " {";
+    body_ += attributes;
+    body_ += '}';
+  }
   body_ += " : (";
   append_list(operands, true);
   body_ += ") -> ";
@@ -155,12 +160,12 @@ Value Builder::op(std::string_view name, std::span<const Value> operands, const 
 
 Values Builder::op(std::string_view name, std::span<const Value> operands,
                    std::span<const Type> results, std::string_view properties,
-                   std::span<const std::string> regions) {
+                   std::span<const std::string> regions, std::string_view attributes) {
   check_operands(name, operands);
   Values values;
   values.reserve(results.size());
   for (const Type& result : results) values.push_back(new_value(intern(result)));
-  if (mode_ == Mode::kText) append_op(values, name, operands, properties, regions);
+  if (mode_ == Mode::kText) append_op(values, name, operands, properties, regions, attributes);
   return values;
 }
 

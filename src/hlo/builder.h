@@ -129,11 +129,13 @@ class Builder {
 
   // What the functions of hlo/ops.h are made of.
   //
-  // `properties` is the inside of `<{...}>`, `regions` are texts that `region` gave.
+  // `properties` is the inside of `<{...}>`, `regions` are texts that `region` gave, `attributes`
+  // is the inside of the `{...}` of attributes that are not the operation's own.
   Value op(std::string_view name, std::span<const Value> operands, const Type& result,
            std::string_view properties = {}, std::span<const std::string> regions = {});
   Values op(std::string_view name, std::span<const Value> operands, std::span<const Type> results,
-            std::string_view properties = {}, std::span<const std::string> regions = {});
+            std::string_view properties = {}, std::span<const std::string> regions = {},
+            std::string_view attributes = {});
   // As `op`, but in the outermost region of the main function a repeated (name, properties, result
   // type) gives the first one's value. Only for operations without operands.
   Value op_once(std::string_view name, const Type& result, std::string_view properties);
@@ -164,7 +166,7 @@ class Builder {
   void check_operands(std::string_view name, std::span<const Value> operands) const;
   void append_op(std::span<const Value> results, std::string_view name,
                  std::span<const Value> operands, std::string_view properties,
-                 std::span<const std::string> regions);
+                 std::span<const std::string> regions, std::string_view attributes = {});
   void append_value(std::string& out, const Value& value) const;
   void append_return(std::string_view name, std::span<const Value> values);
 

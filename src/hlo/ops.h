@@ -333,6 +333,7 @@ struct CustomCall {
   std::string backend_config_text = {};  // for the versions before
   int api_version = 4;
   bool has_side_effect = false;
+  Attributes frontend_attributes = {};  // texts that XLA carries along
   std::vector<OutputOperandAlias> output_operand_aliases = {};
   // Minor-to-major; empty for the default (row-major) everywhere.
   std::vector<Dims> operand_layouts = {};

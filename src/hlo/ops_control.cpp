@@ -161,7 +161,11 @@ Values custom_call(Builder& builder, const Values& operands, const CustomCall& c
                   ", result_layouts = " +
                   layouts_property("result_layouts", call.result_layouts, call.results);
   }
-  return builder.op(kName, operands, call.results, properties);
+  std::string attributes;
+  if (!call.frontend_attributes.empty()) {
+    attributes = "mhlo.frontend_attributes = " + dictionary_attribute(call.frontend_attributes);
+  }
+  return builder.op(kName, operands, call.results, properties, {}, attributes);
 }
 
 Values custom_call(const Values& operands, const CustomCall& call) {

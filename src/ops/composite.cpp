@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <map>
 #include <set>
-#include <string_view>
 #include <utility>
 
 #include "base/error.h"
@@ -33,27 +32,6 @@ Mark mark_of(const graph::Trace::Step& step) {
           std::get<std::string>(args.at(3)),
           std::get<graph::Number>(args.at(4)).constant.to<bool>(),
           std::get<std::string>(args.at(5))};
-}
-
-// Lines "name=kind:value" of kinds i, f, b and s.
-hlo::Attributes parse_attributes(std::string_view text) {
-  hlo::Attributes attributes;
-  while (!text.empty()) {
-    const std::string_view line = text.substr(0, text.find('\n'));
-    text.remove_prefix(std::min(text.size(), line.size() + 1));
-    const std::size_t equals = line.find('=');
-    base::check(equals != line.npos && line.size() > equals + 2 && line[equals + 2] == ':',
-                "a composite's attribute must look like name=i:1, got '", line, "'");
-    const std::string name(line.substr(0, equals));
-    const std::string value(line.substr(equals + 3));
-    switch (line[equals + 1]) {
-      case 'i': attributes.emplace_back(name, std::int64_t{std::stoll(value)}); break;
-      case 'f': attributes.emplace_back(name, std::stof(value)); break;
-      case 'b': attributes.emplace_back(name, value == "1"); break;
-      default: attributes.emplace_back(name, value); break;
-    }
-  }
-  return attributes;
 }
 
 std::span<const graph::Source> sources_of(const graph::Trace& trace, std::uint32_t step) {
@@ -92,6 +70,26 @@ void find_body(const graph::Trace& trace, const std::string& id, Composite& comp
 }
 
 }  // namespace
+
+hlo::Attributes parse_attributes(std::string_view text) {
+  hlo::Attributes attributes;
+  while (!text.empty()) {
+    const std::string_view line = text.substr(0, text.find('\n'));
+    text.remove_prefix(std::min(text.size(), line.size() + 1));
+    const std::size_t equals = line.find('=');
+    base::check(equals != line.npos && line.size() > equals + 2 && line[equals + 2] == ':',
+                "an attribute must look like name=i:1, got '", line, "'");
+    const std::string name(line.substr(0, equals));
+    const std::string value(line.substr(equals + 3));
+    switch (line[equals + 1]) {
+      case 'i': attributes.emplace_back(name, std::int64_t{std::stoll(value)}); break;
+      case 'f': attributes.emplace_back(name, std::stof(value)); break;
+      case 'b': attributes.emplace_back(name, value == "1"); break;
+      default: attributes.emplace_back(name, value); break;
+    }
+  }
+  return attributes;
+}
 
 std::vector<Composite> find_composites(const graph::Trace& trace) {
   std::map<std::string, std::map<std::int64_t, std::uint32_t>> outputs;

@@ -5,12 +5,16 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "graph/walk.h"
 #include "hlo/ops.h"
 
 namespace torch_xla::ops {
+
+// Reads lines "name=kind:value" of kinds i, f, b and s.
+hlo::Attributes parse_attributes(std::string_view text);
 
 // All numbers are of steps of the trace, in ascending order where the marks' positions do not say
 // another.

@@ -3,6 +3,7 @@
 #include <charconv>
 
 #include "base/dtype.h"
+#include "ops/composite.h"
 #include "ops/registry.h"
 
 namespace torch_xla::ops {
@@ -48,7 +49,7 @@ std::vector<Shape> parse_types(std::string_view text) {
 std::vector<Value> custom_call(Context& context, const std::vector<Value>& args,
                                const std::string& call_target_name, const std::string& results,
                                bool has_side_effect, const std::string& backend_config,
-                               std::int64_t api_version) {
+                               std::int64_t api_version, std::string_view frontend_attributes) {
   hlo::CustomCall call;
   call.call_target_name = call_target_name;
   call.results = parse_types(results);
@@ -57,6 +58,7 @@ std::vector<Value> custom_call(Context& context, const std::vector<Value>& args,
   base::check(api_version != 4 || backend_config.empty(),
               "custom_call: api_version 4 takes no backend_config as text");
   call.backend_config_text = backend_config;
+  call.frontend_attributes = parse_attributes(frontend_attributes);
   return hlo::custom_call(context.builder, args, call);
 }
 
@@ -66,9 +68,9 @@ void register_custom_call(Registry& m) {
   m.impl("xla:_custom_call",
          [](Context& context, std::vector<Value> args, std::string call_target_name,
             std::string results, bool has_side_effect, std::string backend_config,
-            std::int64_t api_version) {
+            std::int64_t api_version, std::string frontend_attributes) {
            return custom_call(context, args, call_target_name, results, has_side_effect,
-                              backend_config, api_version);
+                              backend_config, api_version, frontend_attributes);
          });
   m.impl("xla:_call_module", [](Context& context, std::vector<Value> args, std::string module_text,
                                 std::string results) {

@@ -312,6 +312,7 @@ TEST(custom_call_attributes_are_parsed) {
                                            {"numbers", std::vector<double>{1, 2.5}}},
                         .api_version = 4,
                         .has_side_effect = true,
+                        .frontend_attributes = {{"a.b", std::string("c")}},
                         .output_operand_aliases = {{0, 0}},
                         .operand_layouts = {{0, 1}},
                         .result_layouts = {{1, 0}}};

@@ -9,6 +9,7 @@ import torch
 
 from torch_xla import _XLAC
 from torch_xla.core import _hlo_types
+from torch_xla.experimental import mark_pattern_utils
 
 
 def stablehlo_custom_call(
@@ -31,20 +32,24 @@ def stablehlo_custom_call(
         has_side_effect: keep the call although its results are not used.
         backend_config: a text for the function.
         api_version: the kind of the call, as StableHLO numbers them.
-        frontend_attributes: not supported.
+        frontend_attributes: texts by name, which XLA carries along with the call.
 
     Returns:
         The result, or a list of them if there are several.
     """
-    if frontend_attributes:
-        raise NotImplementedError("stablehlo_custom_call: frontend_attributes are not supported")
+    for name, value in (frontend_attributes or {}).items():
+        if not isinstance(value, str):
+            raise TypeError(
+                f"stablehlo_custom_call: frontend attribute {name!r} must be a text, got {value!r}"
+            )
     if len(output_shapes) != len(output_dtypes):
         raise ValueError(
             f"stablehlo_custom_call: {len(output_shapes)} shapes and {len(output_dtypes)} dtypes"
         )
     types = _hlo_types.text_of(list(zip(output_dtypes, output_shapes, strict=True)))
+    attributes = mark_pattern_utils.encoded(frontend_attributes or {})
     results = torch.ops.xla._custom_call(
-        list(args), call_target, types, has_side_effect, backend_config, api_version
+        list(args), call_target, types, has_side_effect, backend_config, api_version, attributes
     )
     return results[0] if len(results) == 1 else results
 
