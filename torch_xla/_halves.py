@@ -66,6 +66,7 @@ class SavedByAutograd:
         hooks = torch.autograd.graph.saved_tensors_hooks(self._pack, self._unpack)
         with torch.enable_grad(), hooks:
             results = list(self._function(*inputs))
+        _regions.warn_of_lost_gradients("scan", results, inputs)
         self._inputs = [get_gradient_edge(x) if x.requires_grad else None for x in inputs]
         self.needs_grad = [result.requires_grad for result in results]
         self._results = [get_gradient_edge(r) for r in results if r.requires_grad]

@@ -4,6 +4,7 @@ branches, `torch.compile` and `assume_pure` are made of."""
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -78,6 +79,31 @@ class Captured:
                 f"{name}: the function writes to its argument {self.written[0]}; return the new "
                 "value in the place of writing it"
             )
+
+
+def warn_of_lost_gradients(name: str, results: Tensors, inputs: Tensors = ()) -> None:
+    """Warns once per capture if the results depend on a tensor that requires gradients and is none
+    of `inputs`: a region takes it as a constant."""
+    pending = [result.grad_fn for result in results if result.grad_fn is not None]
+    seen = set(pending)
+    while pending:
+        node = pending.pop()
+        variable = getattr(node, "variable", None)  # of the nodes that add up a leaf's gradient
+        if variable is not None and all(variable is not x for x in inputs):
+            warnings.warn(
+                f"{name}: the function takes a {dtype_and_shape(variable)} that requires gradients "
+                "from elsewhere, and none will flow to it; make it an argument, or use "
+                f"torch.no_grad() or detach() (at {_XLAC._user_line()})",
+                stacklevel=2,
+            )
+            return
+        new = {n for n, _ in node.next_functions if n is not None} - seen
+        seen |= new
+        pending.extend(new)
+
+
+def dtype_and_shape(tensor: torch.Tensor) -> str:
+    return f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
 
 
 def same_keys(
@@ -178,14 +204,17 @@ class PureFunction:
     def _capture(self, tensors: Tensors, needs_grad: bool) -> Captured:
         def forward(*stand_ins: torch.Tensor) -> Tensors:
             if not needs_grad:
-                with torch.no_grad():
-                    return self._function(*stand_ins)
+                results = self._function(*stand_ins)
+                warn_of_lost_gradients(self._name, results)
+                return [result.detach() for result in results]
             inputs = [
                 stand_in.detach().requires_grad_(tensor.requires_grad)
                 for stand_in, tensor in zip(stand_ins, tensors, strict=True)
             ]
             with torch.enable_grad():
-                return self._function(*inputs)
+                results = self._function(*inputs)
+            warn_of_lost_gradients(self._name, results, inputs)
+            return results
 
         captured = Captured(forward, tensors)
         captured.refuse_writes(self._name)

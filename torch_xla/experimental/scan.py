@@ -51,8 +51,9 @@ class _Loop:
         return captured
 
     def _run(self, *stand_ins: torch.Tensor) -> Tensors:
-        with torch.no_grad():
-            return list(self.function(*stand_ins))
+        results = list(self.function(*stand_ins))
+        _regions.warn_of_lost_gradients("scan", results)
+        return [result.detach() for result in results]
 
     def _run_and_save(self, *stand_ins: torch.Tensor) -> Tensors:
         if self._partition_fn is None:
@@ -190,7 +191,7 @@ def scan(
 
     As `for x in xs: carry, y = fn(carry, x)`, with the y's stacked. What is compiled does not grow
     with the number of slices. Gradients flow to `init` and `xs`, and to nothing that `fn` takes
-    from elsewhere.
+    from elsewhere: a warning says so if that requires any.
 
     Args:
         fn: takes what is carried and a slice; returns what is carried on, of the same types, and a
