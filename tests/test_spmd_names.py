@@ -76,6 +76,9 @@ def test_marked_tensor_can_be_a_parameter(device):
     assert layer.weight.tolist() == [[0.5, 0.5]]
     assert layer.weight.sharding_spec == "{devices=[1,1]0}"
     assert layer.state_dict()["weight"].tolist() == [[0.5, 0.5]]
+    with pytest.warns(UserWarning, match="XLAShardedTensor"):
+        layer.cpu()
+    assert type(layer.weight) is torch.nn.Parameter and layer.weight.tolist() == [[0.5, 0.5]]
 
 
 def test_annotation_can_be_replaced_and_shared(device):

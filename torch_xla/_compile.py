@@ -121,7 +121,8 @@ def compile(
 
     Args:
         f: the function.
-        full_graph: raise where a value is read or a barrier stands inside.
+        full_graph: raise where something would run inside: where a value is read that is not
+            computed yet, or a barrier stands.
         name: for messages; by default the function's.
         max_different_graphs: raise when the calls have run more programs than that.
         custom_compile_options: XLA flags for its programs, as in `set_custom_compile_options`.

@@ -46,6 +46,8 @@ class _Move:
 
 def _take_over(parameter: Parameter, moved: torch.Tensor, fn: _Convert) -> bool:
     """Make `parameter` hold `moved`, and move its gradient. False if something forbids it."""
+    if hasattr(parameter, "global_tensor"):
+        return False  # an XLAShardedTensor, which speaks of another tensor's content
     replacement = Parameter(moved, parameter.requires_grad)
     gradient = parameter.grad
     # A graph that was recorded before the move goes on holding the old content.
@@ -83,8 +85,9 @@ def _tie_again(
             parameters = module.get_submodule(path)._parameters
             parameters[key] = replacements.setdefault(id(old), parameters[key])
     warnings.warn(
-        f"{len(replaced)} parameters are held by torch elsewhere, so that moving the module made "
-        "new ones; build optimizers after the move, not before",
+        f"{len(replaced)} parameters could not be changed in place (torch or an XLAShardedTensor "
+        "holds their content), so that moving the module made new ones; build optimizers after the "
+        "move, not before",
         stacklevel=4,
     )
 
