@@ -16,6 +16,7 @@ import torch_xla.core.xla_model as xm
 from torch_xla.experimental import xla_marker
 from torch_xla.experimental.mark_pattern_utils import StableHLOCompositeBuilder
 from torch_xla.experimental.stablehlo_custom_call import stablehlo_custom_call
+from torch_xla.experimental.xla_mlir_debuginfo import write_mlir_debuginfo
 from torch_xla.stablehlo import (
     StableHLOExportOptions,
     StableHLOGraphModule,
@@ -368,3 +369,22 @@ def test_arguments_of_the_export_are_checked():
         module.evaluate("backward", inputs)
     with pytest.raises(TypeError, match="expected tensors and the name of a method"):
         module.evaluate(inputs, inputs)
+
+
+def test_names_of_ones_own_are_in_the_metadata(device):
+    class Named(nn.Module):
+        def forward(self, x):
+            return write_mlir_debuginfo(x * 2, 'my "name"').sin()
+
+    x = torch.randn(3, requires_grad=True)
+    exported = torch.export.export(Named(), (x,))
+    for has_metadata in (False, True):
+        options = StableHLOExportOptions(export_node_metadata=has_metadata)
+        module = exported_program_to_stablehlo(exported, options)
+        named = [line for line in module.get_stablehlo_text().splitlines() if "my " in line]
+        assert any("stablehlo.multiply" in line for line in named) == has_metadata
+        parse(module.get_stablehlo_text())
+        torch.testing.assert_close(module(x).cpu(), (x * 2).sin().detach())
+    y = x.detach().to(device).requires_grad_()
+    Named()(y).sum().backward()
+    torch.testing.assert_close(y.grad.cpu(), (x * 2).cos().detach() * 2)
