@@ -388,3 +388,14 @@ def test_names_of_ones_own_are_in_the_metadata(device):
     y = x.detach().to(device).requires_grad_()
     Named()(y).sum().backward()
     torch.testing.assert_close(y.grad.cpu(), (x * 2).cos().detach() * 2)
+
+
+def test_dynamic_sizes_become_those_of_the_example_with_a_warning(device):
+    model, x = nn.Linear(3, 2), torch.randn(4, 3)
+    exported = torch.export.export(model, (x,), dynamic_shapes=({0: torch.export.Dim("b")},))
+    with pytest.warns(UserWarning, match=r"the dynamic sizes input\[0\] become constants") as found:
+        module = exported_program_to_stablehlo(exported)
+    assert found[0].filename == __file__
+    torch.testing.assert_close(module(x).cpu(), model(x).detach())
+    with pytest.raises(ValueError, match=r"must be float32\[4, 3\], got float32\[5, 3\]"):
+        module(torch.randn(5, 3))

@@ -18,6 +18,7 @@ import enum
 import json
 import os
 import pathlib
+import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -278,6 +279,22 @@ def save_torch_model_as_stablehlo(
     save_as_stablehlo(torch.export.export(torchmodel, args), path, options)
 
 
+def _warn_of_dynamic_sizes(program: torch.export.ExportedProgram) -> None:
+    dynamic = [
+        f"{node.name}[{dim}]"
+        for node in program.graph.nodes
+        if node.op == "placeholder" and isinstance(node.meta.get("val"), torch.Tensor)
+        for dim, size in enumerate(node.meta["val"].shape)
+        if not isinstance(size, int)
+    ]
+    if dynamic:
+        warnings.warn(
+            f"StableHLO export: the dynamic sizes {', '.join(dynamic)} become constants, those of "
+            "the example; override_tracing_arguments takes other ones",
+            stacklevel=4,
+        )
+
+
 class _Recording:
     """One run of an exported program on the xla device."""
 
@@ -292,6 +309,8 @@ class _Recording:
         if options.override_tracing_arguments is not None:
             args = tuple(options.override_tracing_arguments)
             kwargs = options.override_tracing_kwargs or {}
+        else:
+            _warn_of_dynamic_sizes(program)
         flat_args, in_spec = _pytree.tree_flatten((tuple(args), kwargs))
         arguments = self._arguments(program, flat_args)
         with _metadata(options.export_node_metadata):
