@@ -7,6 +7,7 @@ import warnings
 import pytest
 import torch
 from counts import counted
+from torch._functorch.partitioners import min_cut_rematerialization_partition
 
 import torch_xla
 from torch_xla.experimental.assume_pure import assume_pure
@@ -263,8 +264,6 @@ def test_scan_computes_nothing_twice_by_default():
 
 
 def test_scan_divides_its_function_as_it_is_told():
-    from torch._functorch.partitioners import min_cut_rematerialization_partition
-
     seen = []
 
     def partition(joint, inputs, *, num_fwd_outputs, **options):
@@ -376,3 +375,10 @@ def test_gradients_that_would_be_lost_are_said(device, kind, start_requires_grad
         assert calls[kind](weight.detach()).tolist() == [9, 9]
         with torch.no_grad():
             assert calls[kind](weight).tolist() == [9, 9]
+
+
+def test_partitioned_turn_must_take_its_tensors_as_arguments(device):
+    other = torch.ones(2, device=device)
+    x = torch.ones(3, 2, device=device, requires_grad=True)
+    with pytest.raises(RuntimeError, match="scan: with a partition_fn of one's own, all tensors"):
+        scan(lambda c, x: (c + x * other, c), x[0], x, min_cut_rematerialization_partition)

@@ -148,7 +148,15 @@ class Partitioned:
         )
         inputs = _tracked(examples)
         with torch.enable_grad():
-            results = traced(*inputs)
+            try:
+                results = traced(*inputs)
+            except AssertionError as error:
+                if "FakeTensor" not in str(error):
+                    raise
+                raise RuntimeError(
+                    "scan: with a partition_fn of one's own, all tensors that the function takes "
+                    f"must be arguments, parts of init or xs: {error}"
+                ) from error
         self.needs_grad = [result.requires_grad for result in results]
         self._num_results = len(results)
         differentiable = [result for result in results if result.requires_grad]

@@ -203,7 +203,8 @@ def scan(
             `num_fwd_outputs`. What the first computes and the second needs is kept for every
             turn. By default that is what autograd keeps; with
             `torch._functorch.partitioners.min_cut_rematerialization_partition` it is less, and the
-            rest is computed again.
+            rest is computed again. With a function of one's own `fn` takes no tensors from
+            elsewhere.
         is_fn_pure: `fn` does the same whenever it is called on tensors of the same types, so that
             it need not be called again.
 
