@@ -90,8 +90,7 @@ std::optional<at::Tensor> prod_along(Arguments arguments) {
 }
 
 // Each element takes what lies 1, then 2, then 4 ... before it.
-std::optional<at::Tensor> cumprod(Arguments arguments) {
-  const at::Tensor& self = arguments[0].toTensor();
+std::optional<at::Tensor> cumprod_of(const at::Tensor& self, Arguments arguments) {
   const std::optional<Factors> factors = factors_of(self, arguments[2]);
   if (!factors.has_value()) return std::nullopt;
   const std::int64_t dim = c10::maybe_wrap_dim(arguments[1].toInt(), self.dim());
@@ -107,11 +106,13 @@ std::optional<at::Tensor> cumprod(Arguments arguments) {
   return size <= 1 ? values.clone().to(factors->dtype) : values.to(factors->dtype);
 }
 
+std::optional<at::Tensor> cumprod(Arguments arguments) {
+  return cumprod_of(arguments[0].toTensor(), arguments);
+}
+
 // Autograd keeps parts of what is multiplied, so that must not be what is written.
 std::optional<at::Tensor> cumprod_of_copy(Arguments arguments) {
-  std::vector<c10::IValue> copied = arguments.vec();
-  copied[0] = copied[0].toTensor().clone();
-  return cumprod(copied);
+  return cumprod_of(arguments[0].toTensor().clone(), arguments);
 }
 
 std::optional<at::Tensor> masked_fill(Arguments arguments) {
