@@ -3,7 +3,8 @@ compiles them.
 
 Each sample is a pair of fresh processes that share an empty cache directory. Timed is the step from
 its first recorded operation until its results are there, the device and the model being ready; the
-second step too, since the optimizer makes its state in the first.
+second step too, since the optimizer makes its state in the first. The second process loads the
+programs in the background while it makes its model.
 """
 
 from __future__ import annotations

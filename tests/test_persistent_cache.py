@@ -58,6 +58,41 @@ def test_second_process_trains_without_a_compile(tmp_path):
     assert train(tmp_path) == (0, compiled, 0, loss)
 
 
+# Waits for the background, then runs one small program; further code makes it another script.
+PRELOAD = """
+    import threading, time, torch, torch_xla
+    import torch_xla.runtime as xr
+    device = torch_xla.device()
+    time.sleep(1)
+    assert (torch.arange(4.0, device=device) * 2 + 1).tolist() == [1, 3, 5, 7]
+    stats = xr.persistent_cache_stats()
+    print(stats["hits"], stats["preloaded"], stats["entries"])
+"""
+
+
+def test_programs_of_the_last_run_are_loaded_ahead(tmp_path):
+    def run(code: str, **environment: str) -> str:
+        return run_in_process(code, XLA_PERSISTENT_CACHE_PATH=str(tmp_path), **environment)
+
+    assert run(PRELOAD) == "0 0 1"
+    assert run(PRELOAD) == "1 1 1"
+    assert run(PRELOAD, XLA_PERSISTENT_CACHE_READ_ONLY="1") == "1 1 1"
+    assert run(PRELOAD, XLA_PERSISTENT_CACHE_PRELOAD="0") == "1 0 1"
+    assert run(PRELOAD + "    pass\n") == "1 0 1"  # another script
+    (first, *_) = tmp_path.glob("*.xlauses")
+    first.write_bytes(first.read_bytes()[:-3])
+    assert run(PRELOAD).startswith("1 ")
+
+
+def test_a_run_that_ends_at_once_ends_its_preloading(tmp_path):
+    code = TRAIN.replace(
+        "torch.manual_seed(0)", "torch_xla.device(); import os; os.environ.get('END') and exit()"
+    )
+    environment = {"XLA_PERSISTENT_CACHE_PATH": str(tmp_path)}
+    assert run_in_process(code, **environment)
+    assert run_in_process(code, END="1", **environment) == ""
+
+
 def test_flags_and_settings_are_part_of_the_key(tmp_path):
     compiled, *_ = train(tmp_path)
     assert train(tmp_path, XLA_FLAGS="--xla_cpu_enable_fast_math=true")[1] == 0

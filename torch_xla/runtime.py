@@ -200,8 +200,8 @@ def persistent_cache_stats() -> dict[str, Any]:
 
     Returns:
         `path` (empty: there is none), `read_only`, `max_bytes` (0: no bound), `entries` and `bytes`
-        of all processes' programs, and of this process `hits`, `misses` and `failures` (programs
-        that were found but could not be loaded).
+        of all processes' programs, and of this process `hits`, how many of these were `preloaded`
+        in the background, `misses`, and `failures` (programs that could not be loaded).
     """
 
     def count(name: str) -> int:
@@ -210,6 +210,7 @@ def persistent_cache_stats() -> dict[str, Any]:
     return {
         **_XLAC._persistent_cache_stats(),
         "hits": count("PersistentCacheHit"),
+        "preloaded": count("PersistentCachePreloaded"),
         "misses": count("PersistentCacheMiss"),
         "failures": count("PersistentCacheDeserializeFailure"),
     }

@@ -64,6 +64,9 @@
     "Directory in which all compiled programs are kept, for this and other processes.")            \
   X(bool, persistent_cache_read_only, "XLA_PERSISTENT_CACHE_READ_ONLY", false, kNotInKey,          \
     "Take compiled programs from the directory, but write nothing to it.")                         \
+  X(bool, persistent_cache_preload, "XLA_PERSISTENT_CACHE_PRELOAD", true, kNotInKey,               \
+    "Load what the last run of the same script took from that directory in the background, from "  \
+    "the first use of a device on.")                                                               \
   X(std::int64_t, persistent_cache_max_megabytes, "XLA_PERSISTENT_CACHE_MAX_MB", 4096, kNotInKey,  \
     "Size of that directory beyond which the least recently used programs are removed; 0: none.")  \
   X(std::int64_t, max_inflight_launches, "XLA_MAX_INFLIGHT_LAUNCHES", 8, kNotInKey,                \

@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "base/settings.h"
+#include "runtime/compile.h"
 #include "runtime/executor.h"
 #include "runtime/shared_memory.h"
 
@@ -114,6 +115,7 @@ Client& create_client() {
   state.owned_client = create(state, std::move(spec));
   for (Device* device : state.owned_client->devices()) state.devices.push_back(device);
   state.client.store(state.owned_client.get(), std::memory_order_release);
+  start_preloading();
   return *state.owned_client;
 }
 
@@ -188,6 +190,7 @@ void shutdown() {
   if (state.owned_client == nullptr) return;
   const auto error = std::make_exception_ptr(
       base::Error(base::ErrorKind::kRuntime, "the tensor's device was shut down"));
+  stop_preloading();
   end_shared_memory();
   for (Device* device : state.owned_client->devices()) {
     device->launches().close();

@@ -17,6 +17,7 @@
 #include "runtime/client.h"
 #include "runtime/disk_cache.h"
 #include "runtime/platform_options.h"
+#include "runtime/preload.h"
 
 namespace torch_xla::runtime {
 namespace {
@@ -29,8 +30,11 @@ struct State {
   // Under the mutex, from the first compilation on.
   std::unique_ptr<DiskCache> cache;
   bool is_default_directory = false;
+  std::unique_ptr<UseList> uses;  // with the cache, if programs are preloaded
   std::string hashed_library;
   base::Hash128 library_hash;
+  // Not under the mutex.
+  Preloader preloader;
 };
 
 State& state() {
@@ -107,12 +111,9 @@ base::Hash128 library_hash(const std::string& path) {
   return state().library_hash;
 }
 
-base::Hash128 key_of(const std::string& text, const pjrt::CompileOptions& options) {
+// What loads a program and runs it.
+void add_machine(base::Hasher& hasher) {
   const Client& used = client();
-  base::Hasher hasher;
-  hasher.add(std::string_view(text));
-  hasher.add(std::string_view(options.serialize()));
-  base::settings().add_compile_key(hasher);
   hasher.add(used.platform());
   hasher.add(used.pjrt_client().platform_version());
   hasher.add(library_hash(used.spec().library_path));
@@ -122,24 +123,55 @@ base::Hash128 key_of(const std::string& text, const pjrt::CompileOptions& option
     // Decides how XLA divides an operation among threads.
     hasher.add(std::thread::hardware_concurrency());
   }
+}
+
+base::Hash128 key_of(const std::string& text, const pjrt::CompileOptions& options) {
+  base::Hasher hasher;
+  hasher.add(std::string_view(text));
+  hasher.add(std::string_view(options.serialize()));
+  base::settings().add_compile_key(hasher);
+  add_machine(hasher);
   return hasher.finish();
+}
+
+base::Hash128 key_of_script() {
+  base::Hasher hasher;
+  hasher.add(std::string_view(script_of_process()));
+  add_machine(hasher);
+  return hasher.finish();
+}
+
+// What the next run of this script may preload.
+void remember_use(const base::Hash128& key) {
+  if (!base::settings().persistent_cache_preload()) return;
+  UseList* uses = nullptr;
+  {
+    const std::lock_guard lock(state().mutex);
+    uses = state().uses.get();
+  }
+  if (uses == nullptr) {
+    auto made = std::make_unique<UseList>(cache().options(), key_of_script());
+    const std::lock_guard lock(state().mutex);
+    if (state().uses == nullptr) state().uses = std::move(made);
+    uses = state().uses.get();
+  }
+  uses->add(key);
 }
 
 std::unique_ptr<pjrt::Executable> load(const base::Hash128& key) {
   static base::Counter& hit = base::counter("PersistentCacheHit");
+  static base::Counter& preloaded = base::counter("PersistentCachePreloaded");
   static base::Counter& miss = base::counter("PersistentCacheMiss");
   static base::Counter& failure = base::counter("PersistentCacheDeserializeFailure");
   static base::Metric& time = base::metric("PersistentCacheLoad");
   if (cache().options().directory.empty()) return nullptr;
   const auto start = std::chrono::steady_clock::now();
-  if (const std::optional<std::string> serialized = cache().find(key)) {
+  std::unique_ptr<pjrt::Executable> executable = state().preloader.take(key);
+  if (executable != nullptr) {
+    preloaded.add();
+  } else if (const std::optional<std::string> serialized = cache().find(key)) {
     try {
-      std::unique_ptr<pjrt::Executable> executable =
-          client().pjrt_client().deserialize(*serialized);
-      hit.add();
-      const std::chrono::nanoseconds elapsed = std::chrono::steady_clock::now() - start;
-      time.record(static_cast<double>(elapsed.count()));
-      return executable;
+      executable = client().pjrt_client().deserialize(*serialized);
     } catch (const pjrt::Error& error) {
       failure.add();
       base::warn(
@@ -149,8 +181,15 @@ std::unique_ptr<pjrt::Executable> load(const base::Hash128& key) {
       cache().erase(key);
     }
   }
-  miss.add();
-  return nullptr;
+  if (executable == nullptr) {
+    miss.add();
+    return nullptr;
+  }
+  hit.add();
+  const std::chrono::nanoseconds elapsed = std::chrono::steady_clock::now() - start;
+  time.record(static_cast<double>(elapsed.count()));
+  remember_use(key);
+  return executable;
 }
 
 void store(const base::Hash128& key, const pjrt::Executable& executable,
@@ -158,7 +197,7 @@ void store(const base::Hash128& key, const pjrt::Executable& executable,
   if (cache().options().directory.empty() || cache().options().is_read_only) return;
   if (state().is_default_directory && compile_time < kMinDefaultCompileTime) return;
   try {
-    cache().store(key, executable.serialize());
+    if (cache().store(key, executable.serialize())) remember_use(key);
   } catch (const pjrt::Error& error) {
     base::warn_once(base::str("the plugin can't write compiled programs, so they are not kept: ",
                               error.what()));
@@ -174,6 +213,17 @@ std::unique_ptr<pjrt::Executable> compile(const std::string& text,
   uncached.add();
   const base::TimedSection timed(time);
   return client().pjrt_client().compile(text, options);
+}
+
+// Throws if the cache is in use.
+void settle_directory(const std::string& path, bool is_read_only) {
+  base::check(!path.empty(), "initialize_cache: the path must not be empty");
+  const std::lock_guard lock(state().mutex);
+  base::check(state().cache == nullptr,
+              "initialize_cache: the first computation has been compiled already; choose the cache "
+              "before it");
+  base::settings().persistent_cache_path.set(path);
+  base::settings().persistent_cache_read_only.set(is_read_only);
 }
 
 }  // namespace
@@ -194,14 +244,31 @@ Compiled load_or_compile(const std::string& text, const std::string& known_as) {
   }
 }
 
+void start_preloading() {
+  const DiskCacheOptions options = current_options();
+  std::error_code ignored;
+  if (!base::settings().persistent_cache_preload() || options.directory.empty() ||
+      !std::filesystem::is_directory(options.directory, ignored)) {
+    return;
+  }
+  const auto from = std::make_shared<DiskCache>(options);
+  state().preloader.start([options] { return UseList(options, key_of_script()).last_run(); },
+                          [from](const base::Hash128& key) -> std::unique_ptr<pjrt::Executable> {
+                            try {
+                              const std::optional<std::string> serialized = from->find(key);
+                              if (!serialized.has_value()) return nullptr;
+                              return client().pjrt_client().deserialize(*serialized);
+                            } catch (const base::Error&) {
+                              return nullptr;  // whoever asks for it is told
+                            }
+                          });
+}
+
+void stop_preloading() { state().preloader.stop(); }
+
 void initialize_persistent_cache(const std::string& path, bool is_read_only) {
-  base::check(!path.empty(), "initialize_cache: the path must not be empty");
-  const std::lock_guard lock(state().mutex);
-  base::check(state().cache == nullptr,
-              "initialize_cache: the first computation has been compiled already; choose the cache "
-              "before it");
-  base::settings().persistent_cache_path.set(path);
-  base::settings().persistent_cache_read_only.set(is_read_only);
+  settle_directory(path, is_read_only);
+  if (is_initialized()) start_preloading();
 }
 
 PersistentCacheStats persistent_cache_stats() {

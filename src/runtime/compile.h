@@ -23,6 +23,11 @@ inline Compiled load_or_compile(const std::string& text) { return load_or_compil
 // before the first computation.
 void initialize_persistent_cache(const std::string& path, bool is_read_only);
 
+// Begins to load what the last run of this script used, once there is a client; to be ended before
+// there is none.
+void start_preloading();
+void stop_preloading();
+
 // The disk cache as this process sees it. Looking at it does not put it to use.
 struct PersistentCacheStats {
   std::string path;  // empty: there is none

@@ -23,7 +23,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kExtension = ".xlaprogram";
 constexpr std::string_view kTemporaryExtension = ".tmp";
 // A temporary file as old as this belongs to a process that died.
 constexpr auto kAbandoned = std::chrono::hours(1);
@@ -114,14 +113,15 @@ struct Entry {
   bool is_temporary = false;
 };
 
-// What of the directory is ours. Files come and go meanwhile: what can't be looked at is left out.
-std::vector<Entry> list(const fs::path& directory) {
+// The files of one kind, and temporary ones. Files come and go meanwhile: what can't be looked at
+// is left out.
+std::vector<Entry> list(const fs::path& directory, std::string_view extension) {
   std::vector<Entry> entries;
   std::error_code error;
   for (fs::directory_iterator it(directory, error), end; !error && it != end; it.increment(error)) {
     const fs::path& path = it->path();
     const bool is_temporary = path.extension() == kTemporaryExtension;
-    if (path.extension() != kExtension && !is_temporary) continue;
+    if (path.extension() != extension && !is_temporary) continue;
     std::error_code ignored;
     if (!it->is_regular_file(ignored)) continue;
     Entry entry{path, static_cast<std::int64_t>(it->file_size(ignored)), {}, is_temporary};
@@ -144,7 +144,7 @@ DiskCache::DiskCache(DiskCacheOptions options) : options_(std::move(options)) {
 }
 
 fs::path DiskCache::path_of(const base::Hash128& key) const {
-  return options_.directory / (base::to_string(key) + std::string(kExtension));
+  return options_.directory / base::str(base::to_string(key), options_.extension);
 }
 
 std::optional<std::string> DiskCache::find(const base::Hash128& key) {
@@ -169,7 +169,7 @@ std::optional<std::string> DiskCache::find(const base::Hash128& key) {
   }
   if (!has_header || header != header_of(key, value)) {
     base::warn(base::str("the cache of compiled programs: ", path.string(),
-                         " is damaged or not an entry; its program is compiled anew"));
+                         " is damaged or not an entry, and is not used"));
     erase(key);
     return std::nullopt;
   }
@@ -186,10 +186,10 @@ bool DiskCache::write(const fs::path& path, const base::Hash128& key, std::strin
          file.write(value) && file.close();
 }
 
-void DiskCache::store(const base::Hash128& key, std::string_view value) {
-  if (options_.directory.empty() || options_.is_read_only) return;
+bool DiskCache::store(const base::Hash128& key, std::string_view value) {
+  if (options_.directory.empty() || options_.is_read_only) return false;
   const auto size = static_cast<std::int64_t>(sizeof(Header) + value.size());
-  if (options_.max_bytes > 0 && size > options_.max_bytes) return;
+  if (options_.max_bytes > 0 && size > options_.max_bytes) return false;
   static std::atomic<std::uint64_t> serial{0};
   const fs::path path = path_of(key);
   const fs::path temporary =
@@ -199,14 +199,15 @@ void DiskCache::store(const base::Hash128& key, std::string_view value) {
     const int error = errno;
     ::unlink(temporary.c_str());
     warn_of("writing", path, error);
-    return;
+    return false;
   }
   evict();
+  return true;
 }
 
 void DiskCache::evict() {
   const std::lock_guard lock(eviction_mutex_);
-  std::vector<Entry> entries = list(options_.directory);
+  std::vector<Entry> entries = list(options_.directory, options_.extension);
   const auto abandoned_before = fs::file_time_type::clock::now() - kAbandoned;
   std::error_code ignored;
   std::erase_if(entries, [&](const Entry& entry) {
@@ -232,12 +233,14 @@ void DiskCache::erase(const base::Hash128& key) {
 
 void clear_disk_cache(const fs::path& directory) {
   std::error_code ignored;
-  for (const Entry& entry : list(directory)) fs::remove(entry.path, ignored);
+  for (const std::string_view extension : {kProgramExtension, kUseListExtension}) {
+    for (const Entry& entry : list(directory, extension)) fs::remove(entry.path, ignored);
+  }
 }
 
 DiskCacheContents disk_cache_contents(const fs::path& directory) {
   DiskCacheContents contents;
-  for (const Entry& entry : list(directory)) {
+  for (const Entry& entry : list(directory, kProgramExtension)) {
     if (entry.is_temporary) continue;
     ++contents.num_entries;
     contents.num_bytes += entry.size;

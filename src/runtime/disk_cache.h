@@ -16,10 +16,15 @@
 
 namespace torch_xla::runtime {
 
+inline constexpr std::string_view kProgramExtension = ".xlaprogram";
+// What is kept about programs beside them: no entries to whoever counts those.
+inline constexpr std::string_view kUseListExtension = ".xlauses";
+
 struct DiskCacheOptions {
   std::filesystem::path directory;  // empty: there is no cache
   bool is_read_only = false;
-  std::int64_t max_bytes = 0;  // of all files together; 0: no bound
+  std::int64_t max_bytes = 0;                      // of all files together; 0: no bound
+  std::string_view extension = kProgramExtension;  // of its files
 };
 
 struct DiskCacheContents {
@@ -29,7 +34,7 @@ struct DiskCacheContents {
 
 // Of any directory, without putting it to use.
 DiskCacheContents disk_cache_contents(const std::filesystem::path& directory);
-// Removes all entries; files that are not the cache's stay.
+// Removes all entries and lists; files that are not the cache's stay.
 void clear_disk_cache(const std::filesystem::path& directory);
 
 // Thread-safe. What goes wrong is warned about, never thrown.
@@ -43,8 +48,8 @@ class DiskCache {
   // What was stored under `key`, and counts as a use of it; nullopt if there is nothing whole.
   std::optional<std::string> find(const base::Hash128& key);
   // Keeps `value`, if the directory may be written; then the least recently used entries go until
-  // all fit. An entry larger than the bound is not kept.
-  void store(const base::Hash128& key, std::string_view value);
+  // all fit. An entry larger than the bound is not kept. Returns whether this one was.
+  bool store(const base::Hash128& key, std::string_view value);
   // Removes an entry that can't be used after all.
   void erase(const base::Hash128& key);
 

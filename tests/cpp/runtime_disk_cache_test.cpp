@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "check.h"
+#include "directory.h"
 #include "runtime/disk_cache.h"
 
 namespace torch_xla::runtime {
@@ -13,20 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-class Directory {
- public:
-  Directory() {
-    std::string name = (fs::temp_directory_path() / "torch_xla_disk_cache_XXXXXX").string();
-    path_ = ::mkdtemp(name.data());
-  }
-  ~Directory() { fs::remove_all(path_); }
-  Directory(const Directory&) = delete;
-  Directory& operator=(const Directory&) = delete;
-  const fs::path& path() const { return path_; }
-
- private:
-  fs::path path_;
-};
+using testing::Directory;
 
 base::Hash128 key(std::uint64_t number) { return {number, number + 1}; }
 
