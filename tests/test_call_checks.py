@@ -46,6 +46,25 @@ def test_number_that_the_dtype_cannot_hold_is_refused(name, dtype, value, device
     assert fits is None
 
 
+MASKED = {
+    "integers by imaginary": lambda x: x.long().masked_fill(x > 0, (x[0, 0] + 1) * 1j),
+    "reals by imaginary": lambda x: x.masked_fill_(x > 0, (x[0, 0] + 1) * 1j),
+    "gradient of imaginary": lambda x: x.masked_fill(
+        x > 0, ((x[0, 0] + 1) * 1j).detach().requires_grad_()
+    ),
+    "bytes by a number of the host": lambda x: x.byte().masked_fill(x > 0, torch.tensor(300)),
+    "complex that is real": lambda x: x.long().masked_fill(x > 0, x.sum() * 0 + (1 + 0j)),
+    "complex by complex": lambda x: x.cfloat().masked_fill(x > 0, x.sum() * 1j),
+}
+
+
+@pytest.mark.parametrize("name", MASKED)
+def test_fill_by_a_tensor_that_the_dtype_cannot_hold_is_refused(name, device):
+    want = outcome(lambda: MASKED[name](torch.ones(2, 3)))
+    assert (want is None) == name.startswith("complex")
+    assert outcome(lambda: MASKED[name](torch.ones(2, 3, device=device))) == want
+
+
 BAD_CALLS = {
     "exponential_": lambda x: x.exponential_(0),
     "cauchy_": lambda x: x.cauchy_(0, -1),

@@ -42,6 +42,9 @@ _SIZED_BY_DATA = {
     "unique_consecutive": lambda x, m, n: torch.unique_consecutive(x),
     "repeat_interleave": lambda x, m, n: torch.repeat_interleave(n, n),
     "bincount": lambda x, m, n: torch.bincount(n),
+    # There are residuals if the matrix has full rank.
+    "gelsd": lambda x, m, n: torch.linalg.lstsq(x.mT, x.mT.cos(), driver="gelsd"),
+    "gelss": lambda x, m, n: torch.linalg.lstsq(x.mT * 0, x.mT, driver="gelss"),
 }
 
 
@@ -112,6 +115,15 @@ _STATIC = {
     "where": lambda x, m, v: torch.where(m, x, v),
     "prod": lambda x, m, v: x.prod() * v.prod(),
     "prod along": lambda x, m, v: x.prod(1) + v.prod(0, keepdim=True),
+    "prod of nothing": lambda x, m, v: x[:0].prod() * v + v[:0].prod(),
+    "prod along nothing": lambda x, m, v: x[:0].prod(0) * v + x[:0].prod(1, keepdim=True).sum(),
+    "index_fill": lambda x, m, v: x.index_fill(1, torch.tensor([2, 0, 2]).to(x.device), v.sum()),
+    "index_fill_": lambda x, m, v: x.clone().index_fill_(
+        0, torch.tensor([1, 1]).to(x.device), v.prod()
+    ),
+    "index_fill of a number": lambda x, m, v: v[0].index_fill(
+        0, torch.tensor(0).to(x.device), x.sum()
+    ),
     "cumprod": lambda x, m, v: x.cumprod(1) + v.cumprod(0),
 }
 

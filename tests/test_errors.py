@@ -241,6 +241,10 @@ _KINDS = {
         lambda: torch.nested.nested_tensor([torch.ones(1), torch.ones(2)]).to("xla"),
         "torch.jagged",
     ),
+    "nested on xla": (
+        lambda: torch.nested.nested_tensor([torch.ones(1), torch.ones(2)], device="xla"),
+        "_nested_tensor_from_tensor_list.*torch.jagged",
+    ),
     "nested tensors": (
         lambda: torch.nested.nested_tensor([torch.ones(1, device="xla")]),
         "torch.jagged",

@@ -21,6 +21,9 @@ _CALLS = {
     "eig": lambda a: torch.linalg.eig(a).eigenvalues.abs().sort().values,
     "pinv": lambda a: torch.linalg.pinv(a),
     "lstsq": lambda a: torch.linalg.lstsq(a, a[..., :2]).solution,
+    "gels": lambda a: torch.linalg.lstsq(a[..., :2], a, driver="gels").residuals,
+    "gelsy": lambda a: torch.linalg.lstsq(a[..., :2], a, driver="gelsy").solution,
+    "gelsd": lambda a: torch.linalg.lstsq(a, a, driver="gelsd").singular_values,
     "ldl_solve": lambda a: torch.linalg.ldl_solve(*torch.linalg.ldl_factor(a + a.mT), a),
     "matrix_exp": lambda a: torch.linalg.matrix_exp(a),
     "ormqr": lambda a: torch.ormqr(*torch.geqrf(a), a),
@@ -40,6 +43,16 @@ def test_host_call_is_part_of_one_program(name, dtype):
     assert work.executed == 1
     assert not [counter for counter in metrics.counter_names() if counter.startswith("aten::")]
     torch.testing.assert_close(result.cpu(), _CALLS[name](a * 1.5) + 1, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_exponential_of_half_precision_is_part_of_the_program(dtype):
+    a = torch.linspace(-1, 1, 18).reshape(2, 3, 3).to(dtype)
+    on_device = a.to("xla")
+    metrics.clear_counters()
+    result = torch.linalg.matrix_exp(on_device)
+    assert metrics.counter_value("aten::linalg_matrix_exp") is None
+    torch.testing.assert_close(result.cpu(), torch.linalg.matrix_exp(a))
 
 
 def test_gradient_passes_through_a_host_call():

@@ -55,6 +55,76 @@ def test_what_is_read_may_be_written_where_the_cpu_allows_it(name, device):
     )
 
 
+# How what is written and what is read lie in one memory of integers, or of booleans.
+SHARED = {
+    "whole": lambda x: (x[:3], x[:3]),
+    "part": lambda x: (x[:3], x[1:4]),
+    "beside": lambda x: (x[:3], x[3:6]),
+    "one": lambda x: (x[:3], x[1:2]),
+    "number": lambda x: (x[:3], x[1]),
+}
+INDICES = {
+    "index_fill_": lambda x, i: x.index_fill_(0, i, 7),
+    "index_fill_ by a tensor": lambda x, i: x.index_fill_(0, i, x.new_ones(())),
+    "index_fill_ value": lambda x, i: x.index_fill_(0, places(x), i),
+    "index_put_": lambda x, i: x.index_put_((i,), i + 4),
+    "index_put_ accumulating": lambda x, i: x.index_put_((i,), i + 4, accumulate=True),
+    "index_put_ values": lambda x, i: x.index_put_((places(x)[: i.numel()],), i),
+    "assignment": lambda x, i: (x.__setitem__(i, i + 4), x)[1],
+    "index out=": lambda x, i: torch.ops.aten.index.Tensor_out(x + 4, [i], out=x),
+    "gather out=": lambda x, i: torch.gather(x + 4, 0, i, out=x),
+    "gather from, out=": lambda x, i: torch.gather(i, 0, places(x) * 0, out=x),
+    "put out=": lambda x, i: torch.ops.aten.put.out(x + 4, i, i + 1, out=x),
+    "index_fill out=": lambda x, i: torch.ops.aten.index_fill.int_Scalar_out(x, 0, i, 7, out=x),
+    "stack out=": lambda x, i: torch.stack([i], out=x[None]),
+    "cumsum out=": lambda x, i: torch.cumsum(i, 0, out=x),
+    "sort out=": lambda x, i: torch.sort(i, out=(x, x + 4)),
+    "nonzero out=": lambda x, i: torch.nonzero(i, out=x),
+    "addr out=": lambda x, i: torch.addr(i + 4, x[:1] + 4, i.view(-1), out=x[None]),
+}
+MASKS = {
+    "masked_fill_": lambda x, m: x.masked_fill_(m, False),
+    "masked_fill_ value": lambda x, m: x.masked_fill_(~x, m),
+    "masked_scatter_": lambda x, m: x.masked_scatter_(m, ~x),
+    "number by a mask": lambda x, m: x.index_put_((m,), ~x[0]),
+    "number accumulated by a mask": lambda x, m: x.index_put_((m,), ~x[0], accumulate=True),
+    "two numbers by a mask": lambda x, m: x.index_put_((m,), (~x)[1:]),
+    "masked_fill out=": lambda x, m: torch.ops.aten.masked_fill.Scalar_out(~x, m, True, out=x),
+}
+
+
+def shared_outcome(call, share, memory, device):
+    """What the call gives when nothing that it reads is what it has written."""
+    found = outcome(lambda: call(*SHARED[share](memory.clone().to(device))))
+    is_shared = share != "beside" and isinstance(found[0], list)
+    return "a result" if is_shared else found
+
+
+# Whether out tensors are looked at before they are resized depends on the operator.
+PLACED = [
+    (name, share)
+    for name in (*INDICES, *MASKS)
+    for share in SHARED
+    if not (name.endswith("out=") and share in ("one", "number"))
+]
+
+
+@pytest.mark.parametrize(("name", "share"), PLACED)
+def test_index_or_mask_in_the_memory_that_is_written_is_refused_as_on_the_cpu(name, share, device):
+    call = INDICES.get(name) or MASKS[name]
+    memory = torch.tensor([0, 1, 2, 2, 0, 1])
+    if name in MASKS:
+        memory = memory % 2 == 0
+    want = shared_outcome(call, share, memory, "cpu")
+    assert shared_outcome(call, share, memory, device) == want
+
+
+def test_one_mask_without_dimensions_chooses_all_or_nothing(device):
+    x, value = torch.arange(3.0, device=device), torch.tensor(5.0, device=device)
+    assert x.clone().index_put_((x[1] > 0,), value).tolist() == [5, 5, 5]
+    assert x.clone().index_put_((x[0] > 0,), value).tolist() == [0, 1, 2]
+
+
 def expanded(device, *sizes, dtype=torch.float32):
     """Twice as large in the dimensions of size 1."""
     return torch.ones(sizes, dtype=dtype).to(device).expand([2 if n == 1 else n for n in sizes])

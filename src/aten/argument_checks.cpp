@@ -46,6 +46,16 @@ void check_index_fill(Arguments arguments) {
   if (!arguments[3].toScalar().isComplex()) check_fits_self<3>(arguments);
 }
 
+// PyTorch reads the number. Here that is done where its dtype does not tell whether it fits: a
+// complex one does without an imaginary part.
+void check_masked_fill(Arguments arguments) {
+  const at::Tensor& self = arguments[0].toTensor();
+  const at::Tensor& value = arguments[2].toTensor();
+  if (value.dim() != 0) return;
+  const bool may_not_fit = value.is_complex() && !self.is_complex();
+  if (may_not_fit || value.is_cpu()) check_fits(value.item(), self.scalar_type());
+}
+
 // PyTorch makes infinities here of what half precision cannot hold.
 void check_scalar_tensor(Arguments arguments) {
   if (!arguments[1].isNone() && c10::isReducedFloatingType(arguments[1].toScalarType())) return;
@@ -176,6 +186,7 @@ constexpr Entry kChecks[] = {
     {"index_fill.int_Scalar", check_index_fill},
     {"log_normal", check_log_normal},
     {"masked_fill.Scalar", check_fits_self<2>},
+    {"masked_fill.Tensor", check_masked_fill},
     {"narrow_copy", check_narrow_copy},
     {"new_full", check_fits_dtype<2, 3>},
     {"normal_", check_normal},

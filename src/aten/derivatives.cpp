@@ -1,4 +1,4 @@
-// Compositions of `prod`, `cumprod`, `masked_fill` and `index_put`.
+// Compositions of `prod`, `cumprod`, `masked_fill`, `index_fill` and `index_put`.
 #include "aten/derivatives.h"
 
 #include <ATen/ATen.h>
@@ -62,6 +62,7 @@ std::optional<Factors> factors_of(const at::Tensor& self, const c10::IValue& dty
 
 // The product along `dim`, which stays with size 1: halves times halves.
 at::Tensor product(at::Tensor values, std::int64_t dim) {
+  if (values.size(dim) == 0) return values.sum(dim, /*keepdim=*/true) + 1;
   for (std::int64_t size = values.size(dim); size > 1; size = values.size(dim)) {
     const std::int64_t half = size / 2;
     at::Tensor next = values.narrow(dim, 0, half) * values.narrow(dim, half, half);
@@ -74,14 +75,14 @@ at::Tensor product(at::Tensor values, std::int64_t dim) {
 std::optional<at::Tensor> prod(Arguments arguments) {
   const at::Tensor& self = arguments[0].toTensor();
   const std::optional<Factors> factors = factors_of(self, arguments[1]);
-  if (!factors.has_value() || self.numel() == 0) return std::nullopt;
+  if (!factors.has_value()) return std::nullopt;
   return product(factors->values.reshape({-1}), 0).sum(0).to(factors->dtype);
 }
 
 std::optional<at::Tensor> prod_along(Arguments arguments) {
   const at::Tensor& self = arguments[0].toTensor();
   const std::optional<Factors> factors = factors_of(self, arguments[3]);
-  if (!factors.has_value() || self.numel() == 0) return std::nullopt;
+  if (!factors.has_value()) return std::nullopt;
   const std::int64_t dim = c10::maybe_wrap_dim(arguments[1].toInt(), self.dim());
   if (self.dim() == 0) return factors->values.to(factors->dtype);
   const at::Tensor result = product(factors->values, dim).to(factors->dtype);
@@ -115,12 +116,29 @@ std::optional<at::Tensor> cumprod_of_copy(Arguments arguments) {
   return cumprod_of(arguments[0].toTensor().clone(), arguments);
 }
 
+bool is_number_for(const at::Tensor& self, const at::Tensor& value) {
+  return value.dim() == 0 && (self.is_complex() || !value.is_complex());
+}
+
 std::optional<at::Tensor> masked_fill(Arguments arguments) {
   const at::Tensor& self = arguments[0].toTensor();
   const at::Tensor& mask = arguments[1].toTensor();
   const at::Tensor& value = arguments[2].toTensor();
-  if (mask.scalar_type() != at::kBool || value.dim() != 0) return std::nullopt;
+  if (mask.scalar_type() != at::kBool || !is_number_for(self, value)) return std::nullopt;
   return at::where(mask, value.to(self.scalar_type()), self);
+}
+
+std::optional<at::Tensor> index_fill(Arguments arguments) {
+  const at::Tensor& self = arguments[0].toTensor();
+  const at::Tensor& value = arguments[3].toTensor();
+  if (!is_number_for(self, value)) return std::nullopt;
+  const std::int64_t dim = c10::maybe_wrap_dim(arguments[1].toInt(), self.dim());
+  // Where the index names the element, in a shape that broadcasts.
+  at::DimVector sizes(static_cast<std::size_t>(self.dim()), 1);
+  if (self.dim() > 0) sizes[static_cast<std::size_t>(dim)] = self.size(dim);
+  const at::Tensor chosen = at::zeros(sizes, self.options().dtype(at::kBool))
+                                .index_fill(dim, arguments[2].toTensor(), /*value=*/true);
+  return at::where(chosen, value.to(self.options()), self);
 }
 
 std::optional<at::Tensor> index_put(Arguments arguments) {
@@ -153,6 +171,8 @@ void register_derivatives(torch::Library& m) {
   add(m, "cumprod_", 0, in_place<cumprod_of_copy>);
   add(m, "masked_fill.Tensor", 2, masked_fill);
   add(m, "masked_fill_.Tensor", 2, in_place<masked_fill>);
+  add(m, "index_fill.int_Tensor", 3, index_fill);
+  add(m, "index_fill_.int_Tensor", 3, in_place<index_fill>);
   add(m, "index_put", 2, index_put);
   add(m, "index_put_", 2, in_place<index_put>);
   add(m, "_index_put_impl_", 2, in_place<index_put>);

@@ -47,13 +47,6 @@ void sync_early(const torch::jit::Stack& stack) {
   }
 }
 
-void run(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  report_dynamic_shape(c10::toString(op.operator_name()));
-  if (is_experiment("early_sync")) translating([&] { sync_early(*stack); });
-  // All inputs are read at once.
-  at::native::cpu_fallback(op, stack);
-}
-
 at::Tensor repeat_interleave(const at::Tensor& repeats, std::optional<std::int64_t> output_size) {
   if (output_size.has_value()) {
     // Which repetition each position lies in.
@@ -89,9 +82,16 @@ std::vector<at::Tensor> tensor_split(const at::Tensor& self, const at::Tensor& i
 
 }  // namespace
 
+void run_with_dynamic_shape(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  report_dynamic_shape(c10::toString(op.operator_name()));
+  if (is_experiment("early_sync")) translating([&] { sync_early(*stack); });
+  // All inputs are read at once.
+  at::native::cpu_fallback(op, stack);
+}
+
 void register_dynamic_shapes(torch::Library& m) {
   for (const char* name : kNames) {
-    m.impl(name, torch::CppFunction::makeFromBoxedFunction<&run>());
+    m.impl(name, torch::CppFunction::makeFromBoxedFunction<&run_with_dynamic_shape>());
   }
   m.impl("repeat_interleave.Tensor", repeat_interleave);
   register_splits(m);

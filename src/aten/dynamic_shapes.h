@@ -13,7 +13,10 @@ void register_dynamic_shapes(torch::Library& m);
 // Splits at positions that lie on the device. For the autograd key too.
 void register_splits(torch::Library& m);
 
-// Their names, as "bincount".
+// Reports and runs one call.
+void run_with_dynamic_shape(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+
+// The names of those that always do so, as "bincount".
 std::vector<std::string> dynamic_operators();
 
 // Counts such a barrier as `DataDependentShape`, and warns about the first of each `name` at the

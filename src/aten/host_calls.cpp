@@ -10,6 +10,7 @@
 
 #include <bit>
 
+#include "aten/dynamic_shapes.h"
 #include "aten/fallback.h"
 #include "aten/tensor.h"
 #include "ops/host_call.h"
@@ -179,8 +180,8 @@ const bool registered = [] {
   return true;
 }();
 
-// PyTorch's kernels for the CPU refuse these, each in its own words, and at the call.
-bool takes_half(const torch::jit::Stack& stack, std::size_t count) {
+// Most of PyTorch's kernels for the CPU refuse these, each in its own words, and at the call.
+bool is_half(const torch::jit::Stack& stack, std::size_t count) {
   for (const c10::IValue& value : torch::jit::last(stack, count)) {
     if (!value.isTensor() || !value.toTensor().defined()) continue;
     if (c10::isReducedFloatingType(value.toTensor().scalar_type())) return true;
@@ -193,14 +194,15 @@ bool takes_half(const torch::jit::Stack& stack, std::size_t count) {
 void HostCallKernel::operator()(const c10::OperatorHandle& handle, c10::DispatchKeySet keys,
                                 torch::jit::Stack* stack) {
   runtime::client();  // whether there are host kernels is known once there is a client
-  if (!runtime::has_host_kernels() || takes_half(*stack, handle.schema().arguments().size())) {
+  const std::size_t count = handle.schema().arguments().size();
+  if (!runtime::has_host_kernels() || (!takes_half_ && is_half(*stack, count))) {
     return fallback(handle, stack);
   }
   try {
     kernel_(handle, keys, stack);
   } catch (const c10::NotImplementedError&) {
     // The results' sizes depend on data. Nothing was recorded, and the stack is as it was.
-    fallback(handle, stack);
+    run_with_dynamic_shape(handle, stack);
   }
 }
 

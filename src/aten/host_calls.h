@@ -10,14 +10,17 @@
 
 namespace torch_xla::aten {
 
-// Records the operator where programs can call the host, else runs it on the CPU.
+// Records the operator where programs can call the host, else runs it on the CPU. Results whose
+// sizes the data decide are computed at the call, as those of `nonzero` are.
 class HostCallKernel final : public c10::OperatorKernel {
  public:
-  explicit HostCallKernel(std::unique_ptr<Operator> op) : kernel_(std::move(op)) {}
+  explicit HostCallKernel(std::unique_ptr<Operator> op)
+      : takes_half_(op->lowering->takes_half), kernel_(std::move(op)) {}
   void operator()(const c10::OperatorHandle& handle, c10::DispatchKeySet keys,
                   torch::jit::Stack* stack);
 
  private:
+  bool takes_half_;
   RecordingKernel kernel_;
 };
 

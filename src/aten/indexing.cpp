@@ -153,6 +153,15 @@ at::Tensor put(const at::Tensor& self, const Mask& mask, const at::Tensor& value
   return index.dim() == 1 ? out : at::_unsafe_view(out, self.sizes());
 }
 
+// Throws if what is written shares memory with an index or with the values.
+void check_apart(const TensorImpl& written, const Indices& indices, const at::Tensor& values) {
+  for (const std::optional<at::Tensor>& index : indices) {
+    const TensorImpl* read = index.has_value() && index->defined() ? as_xla(*index) : nullptr;
+    if (read != nullptr) aten::check_apart(written, *read);
+  }
+  if (const TensorImpl* read = as_xla(values)) aten::check_apart(written, *read);
+}
+
 at::Tensor& index_put_impl_(at::Tensor& self, const Indices& indices, const at::Tensor& values,
                             bool accumulate, bool unsafe) {
   static auto* const record = new Recorder("aten::_index_put_impl_", "");
@@ -161,19 +170,19 @@ at::Tensor& index_put_impl_(at::Tensor& self, const Indices& indices, const at::
   const TensorImpl* written = as_xla(self);
   if (written != nullptr) warn_if_repeated(*written, "index_put_", "tensor[indices] = tensor");
   // PyTorch fills where one number is put by a mask.
-  const bool is_fill = mask.has_value() && update.numel() == 1;
-  if (!is_fill && written != nullptr && as_xla(update) != nullptr) {
-    check_apart(*written, *as_xla(update));
-  }
+  const bool is_fill = mask.has_value() && update.numel() == 1 && !accumulate;
+  if (written != nullptr && !is_fill) check_apart(*written, indices, update);
   const bool is_repeated = written != nullptr && has_repeats(*written->xla_type());
-  if (mask.has_value() && mask->index.dim() > 0 && written != nullptr && !is_repeated) {
-    return self.copy_(put(self, *mask, update, accumulate));
-  }
-  if (is_fill && is_repeated && !accumulate) {
+  if (is_fill && (is_repeated || mask->index.dim() == 0)) {
     check_mask(self, mask->index, mask->first);
     at::Tensor chosen = mask->on(self.device());
     while (mask->first + chosen.dim() < self.dim()) chosen = chosen.unsqueeze(-1);
     return self.masked_fill_(chosen, update.reshape({}));
+  }
+  if (mask.has_value() && mask->index.dim() > 0 && written != nullptr && !is_repeated) {
+    const at::Tensor result = put(self, *mask, update, accumulate);
+    if (const TensorImpl* read = as_xla(mask->index)) check_no_partial_overlap(*written, *read);
+    return self.copy_(result);
   }
   TORCH_CHECK(self.scalar_type() == values.scalar_type(),
               "Index put requires the source and destination dtypes match, got ",

@@ -56,7 +56,7 @@ struct Operator {
   std::optional<c10::KernelFunction> compiled_meta;
   bool is_pointwise = false;
   std::optional<std::size_t> memory_format_argument;
-  Apart apart = Apart::kPartly;      // of an in-place call
+  std::string_view apart;            // of an in-place call: see apart_of
   ArgumentCheck check = nullptr;     // of the numbers in a call, if there is something to check
   base::Counter* counter = nullptr;  // "xla::<name>"
 };

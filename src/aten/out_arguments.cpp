@@ -4,6 +4,7 @@
 
 #include <c10/core/ScalarType.h>
 
+#include <algorithm>
 #include <string>
 
 namespace torch_xla::aten {
@@ -27,7 +28,6 @@ struct OutRule {
   std::string_view op;
   std::string_view dtype_error;  // empty: any dtype that the result's can be cast to
   bool resizes_silently = false;
-  Apart apart = Apart::kPartly;
 };
 constexpr OutRule kRules[] = {
     {"_native_batch_norm_legit", kScalarType},
@@ -35,36 +35,22 @@ constexpr OutRule kRules[] = {
     {"addbmm", "self and mat2 must have the same dtype, but got {Got} and {Want}", true},
     {"bernoulli", "", true},
     {"bucketize", kSearch},
-    {"cat", "", false, Apart::kAll},
     {"complex",
      "Expected object of scalar type {Want} but got scalar type {Got} for argument 'out'"},
     {"cummax", kScalarTypeOfScan},
     {"cummin", kScalarTypeOfScan},
     {"dot", "result dtype {Got} does not match input dtype {Want}"},
-    {"fill", "", false, Apart::kButNumbers},
     {"frexp", "torch.frexp() expects mantissa to have dtype {want} but got {got}"},
-    {"gather", "", false, Apart::kAll},
     {"histc", kHistogram},
     {"histogram", kHistogram},
-    {"index_add", "", false, Apart::kOthers},
-    {"index_copy", "", false, Apart::kOthers},
-    {"index_fill", "", false, Apart::kButNumbers},
-    {"index_reduce", "", false, Apart::kOthers},
-    {"index_select", "index_select(): self and result must have the same scalar type", false,
-     Apart::kAll},
-    {"kthvalue", "output values must be of same type as input", false, Apart::kAll},
-    {"linalg_cross", "", false, Apart::kAll},
+    {"index_select", "index_select(): self and result must have the same scalar type"},
+    {"kthvalue", "output values must be of same type as input"},
     {"linalg_solve_triangular", kScalarType},
     {"linear", kExpectedOut},
     {"log_sigmoid_forward", kScalarType, true},
     {"logcumsumexp", kScalarTypeOfScan},
-    {"masked_fill", "", false, Apart::kButNumbers},
-    {"masked_select", "masked_select(): self and result must have the same scalar type", false,
-     Apart::kAll},
-    {"max.dim_max", "", false, Apart::kAllButNumbers},
-    {"min.dim_min", "", false, Apart::kAllButNumbers},
-    {"mode", "expected scalar type '{Want}' but got '{Got}' for values output", false,
-     Apart::kAllButNumbers},
+    {"masked_select", "masked_select(): self and result must have the same scalar type"},
+    {"mode", "expected scalar type '{Want}' but got '{Got}' for values output"},
     {"multinomial", "multinomial expects Long tensor out, got: {Got}", true},
     {"mv", "addmv input tensors must have the same dtype, but got {Got}, {Want}, and {Want}"},
     {"nan_to_num", "nan_to_num: dtype of out: {Got} should be same as input: {Want}"},
@@ -78,31 +64,75 @@ constexpr OutRule kRules[] = {
     {"ormqr",
      "torch.ormqr: Expected input and result to have the same dtype, but input has dtype{Want} and "
      "result has dtype {Got}"},
-    {"put", "", false, Apart::kOthers},
-    {"scatter", "", false, Apart::kOthers},
-    {"scatter_add", "", false, Apart::kOthers},
-    {"scatter_reduce", "", false, Apart::kOthers},
     {"searchsorted", kSearch},
     {"sort", kExpectedOut},
     {"take",
      "take(): self and out expected to have the same dtype, but got self.dtype = {Want} and "
-     "out.dtype = {Got}",
-     false, Apart::kAll},
-    {"topk", "", false, Apart::kAll},
+     "out.dtype = {Got}"},
     {"vdot", "result dtype {Got} does not match input dtype {Want}"},
     {"where", "Expected out type to be {Want} but got {Got}"},
 };
 
-const OutRule* find_rule(std::string_view name) {
-  for (const OutRule& rule : kRules) {
-    if (rule.op == name) return &rule;
-  }
-  return nullptr;
+// See apart_of.
+struct MemoryRule {
+  std::string_view op;
+  std::string_view tensors;
+};
+constexpr MemoryRule kMemory[] = {
+    {"addbmm", "p-"},
+    {"addmm", "p-"},
+    {"addmv", "p-"},
+    {"addr", "p"},
+    {"baddbmm", "p-"},
+    {"bernoulli", "p"},
+    {"cat", "x"},
+    {"conj_physical", "p"},
+    {"cumprod", "p"},
+    {"cumsum", "p"},
+    {"fill", "p-"},
+    {"gather", "xp"},
+    {"index", "x"},
+    {"index_add", "px"},
+    {"index_copy", "px"},
+    {"index_fill", "px-"},
+    {"index_reduce", "px"},
+    {"index_select", "x"},
+    {"kron", "p"},
+    {"kthvalue", "x"},
+    {"linalg_cross", "x"},
+    {"logcumsumexp", "p"},
+    {"masked_fill", "pp-"},
+    {"masked_scatter", "p-"},
+    {"masked_select", "x"},
+    {"max.dim_max", "n"},
+    {"min.dim_min", "n"},
+    {"mode", "n"},
+    {"msort", "p"},
+    {"mvlgamma", "-"},
+    {"nonzero", "x"},
+    {"normal", "p"},
+    {"put", "px"},
+    {"renorm", "p"},
+    {"scatter", "px"},
+    {"scatter_add", "px"},
+    {"scatter_reduce", "px"},
+    {"sort", "p"},
+    {"stack", "x"},
+    {"take", "x"},
+    {"topk", "n"},
+    {"triangular_solve", "p"},
+};
+
+template <typename Rule, std::size_t count>
+const Rule* find_in(const Rule (&rules)[count], std::string_view name) {
+  const auto* const found = std::find_if(std::begin(rules), std::end(rules),
+                                         [&](const Rule& rule) { return rule.op == name; });
+  return found == std::end(rules) ? nullptr : found;
 }
 
 const OutRule* find_rule(const c10::OperatorHandle& handle) {
-  return find_rule(
-      std::string_view(handle.schema().name()).substr(std::string_view("aten::").size()));
+  return find_in(
+      kRules, std::string_view(handle.schema().name()).substr(std::string_view("aten::").size()));
 }
 
 std::string with_dtypes(std::string_view wording, const at::Tensor& want, const at::Tensor& got) {
@@ -136,10 +166,10 @@ void check_cast(std::string_view name, at::ScalarType from, at::ScalarType to) {
 
 }  // namespace
 
-Apart apart_of(std::string_view name) {
-  const OutRule* rule = find_rule(name);
-  if (rule == nullptr) rule = find_rule(name.substr(0, name.find('.')));
-  return rule == nullptr ? Apart::kPartly : rule->apart;
+std::string_view apart_of(std::string_view name) {
+  const MemoryRule* rule = find_in(kMemory, name);
+  if (rule == nullptr) rule = find_in(kMemory, name.substr(0, name.find('.')));
+  return rule == nullptr ? std::string_view() : rule->tensors;
 }
 
 void check_out_dtype(const c10::OperatorHandle& handle, std::size_t position,

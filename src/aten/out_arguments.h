@@ -9,15 +9,16 @@
 
 namespace torch_xla::aten {
 
-// Which arguments may share memory with the one that is written.
-enum class Apart : std::uint8_t {
-  kPartly,         // any, but not a part of its elements alone
-  kButNumbers,     // the same, and 0-dim tensors may be anywhere: they are read before
-  kOthers,         // the first alone
-  kAll,            // none
-  kAllButNumbers,  // none but 0-dim ones
+// Whether an argument may share memory with the one that is written.
+enum class Apart : char {
+  kPartly = 'p',      // all of its elements, or none
+  kAll = 'x',         // not at all
+  kAllBut0Dim = 'n',  // not at all, if it has dimensions
+  kFree = '-',        // as it likes: it is read before
 };
-Apart apart_of(std::string_view name);  // "index_add", "max.dim_max"
+// Of the operator's tensors, in order: a letter each, of which the last stands for the rest too.
+// Empty where nothing is known. `name` is like "index_add", "max.dim_max".
+std::string_view apart_of(std::string_view name);
 
 // Throws if `out`, the argument of this position among the out tensors, must have the result's
 // dtype and has not.

@@ -30,6 +30,10 @@ void append_xla(const c10::IValue& value, Impls& out) {
     for (const at::Tensor& tensor : value.toTensorList()) {
       if (TensorImpl* impl = as_xla(tensor)) out.push_back(impl);
     }
+  } else if (value.isOptionalTensorList()) {
+    for (const std::optional<at::Tensor>& tensor : value.toOptionalTensorList()) {
+      if (tensor.has_value()) append_xla(*tensor, out);
+    }
   }
 }
 
@@ -82,12 +86,6 @@ Overlap overlap_of(const TensorImpl& a, const TensorImpl& b) {
               "unsupported operation: some elements of the input tensor and the written-to tensor "
               "refer to a single memory location. Please clone() the tensor before performing the "
               "operation.");
-}
-
-// Throws as PyTorch does when a call reads and writes two tensors that share a part of their
-// memory: which elements it reads before and which after the write would be undefined.
-void check_no_partial_overlap(const TensorImpl& written, const TensorImpl& read) {
-  if (overlap_of(written, read) == Overlap::kPart) throw_shared_memory();
 }
 
 struct Recorded {
@@ -171,16 +169,20 @@ void push_results(const Operator& op, const Call& call, Recorded recorded,
   for (c10::IValue& result : results) stack->push_back(std::move(result));
 }
 
-// Throws where PyTorch refuses a call that writes the one tensor and reads the other as its
-// argument of this position.
-void check_read(Apart apart, const TensorImpl& written, const TensorImpl& read,
+// Throws where PyTorch refuses a call that writes the one tensor and reads the other, the
+// `position`- th of its tensors.
+void check_read(std::string_view apart, const TensorImpl& written, const TensorImpl& read,
                 std::size_t position) {
-  const bool is_number = read.dim() == 0;
-  const bool is_apart = apart == Apart::kAll || (apart == Apart::kAllButNumbers && !is_number) ||
-                        (apart == Apart::kOthers && position > 0);
-  if (is_apart) return check_apart(written, read);
-  if (apart == Apart::kButNumbers && position > 0 && is_number) return;
-  check_no_partial_overlap(written, read);
+  const auto rule = apart.empty() ? Apart::kPartly
+                                  : static_cast<Apart>(apart[std::min(position, apart.size() - 1)]);
+  switch (rule) {
+    case Apart::kPartly: return check_no_partial_overlap(written, read);
+    case Apart::kAllBut0Dim:
+      if (read.dim() == 0) return check_no_partial_overlap(written, read);
+      [[fallthrough]];
+    case Apart::kAll: return check_apart(written, read);
+    case Apart::kFree: return;
+  }
 }
 
 // Of an in-place call, which has one operand for each of its tensors.
@@ -223,6 +225,10 @@ void warn_if_repeated(const TensorImpl& written, std::string_view name, std::str
 
 void check_apart(const TensorImpl& written, const TensorImpl& read) {
   if (overlap_of(written, read) != Overlap::kNone) throw_shared_memory();
+}
+
+void check_no_partial_overlap(const TensorImpl& written, const TensorImpl& read) {
+  if (overlap_of(written, read) == Overlap::kPart) throw_shared_memory();
 }
 
 void RecordingKernel::operator()(const c10::OperatorHandle&, c10::DispatchKeySet,
@@ -277,41 +283,40 @@ at::Tensor Recorder::operator()(torch::jit::Stack stack) {
   return stack.front().toTensor();
 }
 
-void OutKernel::choose_dtype(const std::vector<c10::IValue>& arguments,
-                             torch::jit::Stack& stack) const {
+std::optional<std::size_t> OutKernel::missing_dtype(
+    const std::vector<c10::IValue>& arguments) const {
   static const std::set<std::string> kNames = {"aten::sum",    "aten::mean",    "aten::prod",
                                                "aten::cumsum", "aten::cumprod", "aten::nansum"};
   const c10::FunctionSchema& schema = functional_.schema();
-  if (!kNames.contains(schema.name())) return;
+  if (!kNames.contains(schema.name())) return std::nullopt;
   const std::optional<int> dtype = schema.argumentIndexWithName("dtype");
-  if (!dtype.has_value()) return;
-  c10::IValue& chosen = stack[static_cast<std::size_t>(*dtype)];
-  if (chosen.isNone()) chosen = arguments[out_arguments_.front()].toTensor().scalar_type();
+  if (!dtype.has_value()) return std::nullopt;
+  const auto index = static_cast<std::size_t>(*dtype);
+  return arguments[index].isNone() ? std::optional(index) : std::nullopt;
 }
 
 void OutKernel::check_memory(const c10::OperatorHandle& handle,
                              const std::vector<c10::IValue>& arguments) const {
+  // What PyTorch generates from the functional overload copies its result.
+  if (handle.hasTag(at::Tag::generated)) return;
   const std::string name = c10::toString(handle.operator_name()).substr(6);
-  const Apart apart = apart_of(name);
-  const bool is_checked = is_pointwise(functional_);
-  if (!is_checked && apart == Apart::kPartly) return;
+  const std::string_view apart = apart_of(name);
+  if (apart.empty() && !is_pointwise(functional_)) return;
+  Impls reads;
+  for (std::size_t k = 0; k < arguments.size(); ++k) {
+    if (std::find(out_arguments_.begin(), out_arguments_.end(), k) == out_arguments_.end()) {
+      append_xla(arguments[k], reads);
+    }
+  }
   for (const std::size_t i : out_arguments_) {
     const TensorImpl& written = *as_xla(arguments[i].toTensor());
     check_no_overlap(*written.xla_type());
-    for (std::size_t k = 0; k < arguments.size(); ++k) {
-      if (std::find(out_arguments_.begin(), out_arguments_.end(), k) != out_arguments_.end()) {
-        continue;
-      }
-      Impls reads;
-      append_xla(arguments[k], reads);
-      for (const TensorImpl* read : reads) check_read(apart, written, *read, k);
-    }
+    for (std::size_t k = 0; k < reads.size(); ++k) check_read(apart, written, *reads[k], k);
   }
 }
 
 void OutKernel::check(const c10::OperatorHandle& handle, const std::vector<c10::IValue>& arguments,
                       const torch::jit::Stack& results) {
-  check_memory(handle, arguments);
   std::call_once(looked_, [&] { compiled_meta_ = compiled_meta_kernel(handle); });
   if (compiled_meta_.has_value()) {
     const torch::jit::Stack stack(arguments.begin(), arguments.end());
@@ -336,17 +341,25 @@ void OutKernel::operator()(const c10::OperatorHandle& handle, c10::DispatchKeySe
   }
   torch::jit::drop(*stack, num_arguments);
   torch::jit::Stack results;
+  const std::optional<std::size_t> dtype = missing_dtype(arguments);
   for (std::size_t i = 0; i < num_arguments - out_arguments_.size(); ++i) {
-    results.push_back(arguments[i]);
+    if (dtype == i) {
+      results.emplace_back(arguments[out_arguments_.front()].toTensor().scalar_type());
+    } else {
+      results.push_back(arguments[i]);
+    }
   }
-  choose_dtype(arguments, results);
   functional_.callBoxed(&results);
   check(handle, arguments, results);
   for (std::size_t k = 0; k < out_arguments_.size(); ++k) {
-    const at::Tensor result = results[k].toTensor();
-    const at::Tensor out = arguments[out_arguments_[k]].toTensor();
-    if (out.sizes() != result.sizes()) out.resize_(result.sizes());
-    out.copy_(result);
+    const at::Tensor& out = arguments[out_arguments_[k]].toTensor();
+    const at::IntArrayRef sizes = results[k].toTensor().sizes();
+    if (out.sizes() != sizes) out.resize_(sizes);
+  }
+  check_memory(handle, arguments);
+  for (std::size_t k = 0; k < out_arguments_.size(); ++k) {
+    const at::Tensor& out = arguments[out_arguments_[k]].toTensor();
+    out.copy_(results[k].toTensor());
     stack->push_back(out);
   }
 }

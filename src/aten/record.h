@@ -47,14 +47,15 @@ class OutKernel final : public c10::OperatorKernel {
                   torch::jit::Stack* stack);
 
  private:
-  // Throws if the out tensors lie where PyTorch does not write.
+  // Throws if the out tensors, of the results' sizes, lie where PyTorch does not write.
   void check_memory(const c10::OperatorHandle& handle,
                     const std::vector<c10::IValue>& arguments) const;
   // Throws if PyTorch would refuse the out tensors, and warns if it would resize them.
   void check(const c10::OperatorHandle& handle, const std::vector<c10::IValue>& arguments,
              const torch::jit::Stack& results);
-  // The dtype in which the functional overload computes, where that is the out tensor's.
-  void choose_dtype(const std::vector<c10::IValue>& arguments, torch::jit::Stack& stack) const;
+  // The argument in which the functional overload must be told the out tensor's dtype, if it
+  // computes in that and the caller says no other.
+  std::optional<std::size_t> missing_dtype(const std::vector<c10::IValue>& arguments) const;
 
   c10::OperatorHandle functional_;
   std::vector<std::size_t> out_arguments_;
@@ -74,5 +75,8 @@ void check_no_overlap(const graph::TensorType& type);
 void warn_if_repeated(const TensorImpl& written, std::string_view name, std::string_view form);
 // Throws as PyTorch's indexing does when what is written shares memory with what is read.
 void check_apart(const TensorImpl& written, const TensorImpl& read);
+// Throws as PyTorch does when a call reads and writes two tensors that share a part of their
+// memory: which elements it reads before and which after the write would be undefined.
+void check_no_partial_overlap(const TensorImpl& written, const TensorImpl& read);
 
 }  // namespace torch_xla::aten

@@ -1,6 +1,7 @@
 // The refusals, and the dispatch keys of the kinds that they serve.
 #include "aten/unsupported.h"
 
+#include <ATen/ops/_nested_tensor_from_tensor_list_native.h>
 #include <torch/library.h>
 
 #include <array>
@@ -54,6 +55,15 @@ torch::CppFunction refusal(const char* why) {
       c10::BoxedKernel::makeFromFunctor(std::make_unique<Refusal>(why)));
 }
 
+// Of tensors on the CPU, to be made on `device`: PyTorch's kernel asserts that it knows the device.
+at::Tensor nested_tensor(at::TensorList list, std::optional<at::ScalarType> dtype,
+                         std::optional<at::Layout> layout, std::optional<at::Device> device,
+                         std::optional<bool> pin_memory) {
+  TORCH_CHECK_NOT_IMPLEMENTED(!device.has_value() || !device->is_xla(),
+                              "aten::_nested_tensor_from_tensor_list: ", kNested);
+  return at::native::_nested_tensor_from_tensor_list(list, dtype, layout, device, pin_memory);
+}
+
 }  // namespace
 
 void check_kinds(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
@@ -77,6 +87,7 @@ TORCH_LIBRARY_IMPL(_, NestedTensorXLA, m) { m.fallback(refusal(kNested)); }
 // What PyTorch's kernels for every backend would do comes before a fallback: they leave tensors on
 // the CPU, or know devices by name.
 TORCH_LIBRARY_IMPL(aten, XLA, m) { m.impl("_nested_tensor_from_tensor_list", refusal(kNested)); }
+TORCH_LIBRARY_IMPL(aten, CPU, m) { m.impl("_nested_tensor_from_tensor_list", nested_tensor); }
 TORCH_LIBRARY_IMPL(aten, QuantizedXLA, m) { m.impl("_to_copy", refusal(kQuantized)); }
 TORCH_LIBRARY_IMPL(aten, SparseCsrXLA, m) {
   m.impl("_to_copy", refusal(kSparse));

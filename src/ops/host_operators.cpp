@@ -23,10 +23,14 @@ void check_square(const Value& value, const char* op, const char* name) {
               " by ", value.dim(value.rank() - 1), " matrices");
 }
 
-void check_precision(const Value& value, const char* op) {
+void check_numbers(const Value& value, const char* op) {
   base::check(!base::is_integral(value.dtype()), op,
               ": Expected a floating point or complex tensor as input. Got ",
               base::dtype_info(value.dtype()).name);
+}
+
+void check_precision(const Value& value, const char* op) {
+  check_numbers(value, op);
   base::check(accumulate_dtype(value.dtype()) == value.dtype(), op,
               ": Low precision dtypes not supported. Got ", base::dtype_info(value.dtype()).name);
 }
@@ -96,11 +100,13 @@ void register_matrix_calls(Registry& m) {
          });
   m.host("linalg_pinv.atol_rtol_tensor",
          [](Value self, std::optional<Value>, std::optional<Value>, bool) { return pinv(self); });
-  m.host("linalg_matrix_exp", [](Value self) {
-    check_square(self, "linalg.matrix_exp", "A");
-    check_precision(self, "linalg.matrix_exp");
-    return self.type();
-  });
+  m.host("linalg_matrix_exp",
+         [](Value self) {
+           check_square(self, "linalg.matrix_exp", "A");
+           check_numbers(self, "linalg.matrix_exp");
+           return self.type();
+         },
+         {.takes_half = true});
   m.host("ormqr", [](Value self, Value tau, Value other, bool left, bool) {
     base::check(self.rank() >= 2, "torch.ormqr: input must have at least 2 dimensions.");
     base::check(other.rank() >= 2, "torch.ormqr: other must have at least 2 dimensions.");

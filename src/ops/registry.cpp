@@ -159,9 +159,10 @@ void Registry::add(const std::string& name, Lowering lowering, const Options& op
   base::internal_check(added, "two lowerings are registered for ", name);
 }
 
-void Registry::add_host_call(const std::string& name, Types types) {
+void Registry::add_host_call(const std::string& name, Types types, const Options& options) {
   Lowering lowering;
   lowering.is_host_call = true;
+  lowering.takes_half = options.takes_half;
   lowering.is_untyped = types.types == nullptr;
   lowering.params = std::move(types.params);
   lowering.emit = [name, types = std::move(types.types)](
@@ -174,7 +175,7 @@ void Registry::add_host_call(const std::string& name, Types types) {
     if (results.empty()) results = types(context, args, frame);
     return call_on_host(name, context.builder, args, frame, results);
   };
-  add(name, std::move(lowering), {});
+  add(name, std::move(lowering), options);
 }
 
 const Lowering* Registry::find(std::string_view name, std::string_view platform) const {

@@ -268,6 +268,7 @@ struct Lowering {
   Repeats repeats = Repeats::kRefused;
   // A call of PyTorch's own kernel: the operator falls back where programs cannot make one.
   bool is_host_call = false;
+  bool takes_half = false;  // of a host call: the kernel computes in half precision too
   // It takes the schema's arguments as they are, and only a Meta kernel knows its results' types.
   bool is_untyped = false;
 };
@@ -280,6 +281,7 @@ struct Options {
   std::string platform = {};  // empty: any platform; else only this one, before the generic rule
   bool is_random = false;
   Repeats repeats = Repeats::kRefused;
+  bool takes_half = false;
 };
 
 class Registry {
@@ -309,14 +311,14 @@ class Registry {
   // An operator that StableHLO cannot express: where the device is the CPU, programs call PyTorch's
   // kernel (see host_call.h), elsewhere the operator falls back. `types` has ATen's parameters and
   // gives the results' types, as a Shape or a vector of them. What it refuses as kUnimplemented
-  // (results whose sizes the data decide) falls back too.
+  // are results whose sizes the data decide: the call is computed and read at once.
   template <typename F>
-  void host(const std::string& name, F types) {
+  void host(const std::string& name, F types, const Options& options = {}) {
     using Params = typename detail::Signature<F>::Params;
-    add_host_call(name, make_types(std::move(types), std::type_identity<Params>{}));
+    add_host_call(name, make_types(std::move(types), std::type_identity<Params>{}), options);
   }
   // The same where PyTorch's Meta kernel gives the types.
-  void host(const std::string& name) { add_host_call(name, {}); }
+  void host(const std::string& name) { add_host_call(name, {}, {}); }
 
   // Null when there is none. `platform` as in Context.
   const Lowering* find(std::string_view name, std::string_view platform = {}) const;
@@ -383,7 +385,7 @@ class Registry {
   }
 
   void add(const std::string& name, Lowering lowering, const Options& options);
-  void add_host_call(const std::string& name, Types types);
+  void add_host_call(const std::string& name, Types types, const Options& options);
 
   std::map<std::string, Lowering, std::less<>> lowerings_;  // platform rules as "name@platform"
 };
