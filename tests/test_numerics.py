@@ -1,4 +1,4 @@
-"""NaN in maxima and minima, and floats that integers can't hold, are as on the CPU."""
+"""NaN in maxima and minima, floats that integers can't hold, and constants are as on the CPU."""
 
 from __future__ import annotations
 
@@ -83,3 +83,15 @@ def test_integers_wrap_when_narrowed():
     x = torch.tensor([-1, 0, 1, 127, 128, 255, 256, -129, 2**31, 2**32 + 5, -(2**40), 2**62])
     for a in types:
         assert_same([x.to(a).to(b) for b in types], [x.to(a).to("xla").to(b) for b in types])
+
+
+@pytest.mark.parametrize("mode", ["bicubic", "bilinear", "nearest"])
+def test_constants_are_resampled_as_data_is(mode):
+    """The compiler computes programs without inputs itself, in other layouts."""
+    corners = {} if mode == "nearest" else {"align_corners": True}
+
+    def resample(ones):
+        return functional.interpolate(ones, (3, 3), mode=mode, **corners)
+
+    want = resample(torch.ones(2, 3, 4, 4))
+    torch.testing.assert_close(resample(torch.ones(2, 3, 4, 4, device="xla")).cpu(), want)

@@ -14,8 +14,10 @@ from collections.abc import Callable, Iterator
 
 import op_samples
 import torch
+from torch.autograd import forward_ad
 from torch.testing._internal.common_utils import noncontiguous_like
 from torch.testing._internal.opinfo.core import OpInfo, SampleInput
+from torch.utils._pytree import tree_map
 
 import torch_xla
 
@@ -102,6 +104,46 @@ def _double_backward(op: OpInfo, sample: SampleInput) -> _Outcome:
     return _Outcome(op_samples.gradients(given, inputs) if given else [])
 
 
+def _mapped(sample: SampleInput, function: Callable[[object], object]) -> SampleInput:
+    inputs, args, kwargs = (
+        tree_map(function, part) for part in (sample.input, sample.args, sample.kwargs)
+    )
+    return SampleInput(inputs, args=args, kwargs=kwargs)
+
+
+def _forward_mode(op: OpInfo, sample: SampleInput) -> _Outcome:
+    def dual(x: object) -> object:
+        if isinstance(x, torch.Tensor) and x.requires_grad:
+            return forward_ad.make_dual(x.detach(), torch.ones_like(x))
+        return x
+
+    with forward_ad.dual_level():
+        results = [forward_ad.unpack_dual(r) for r in _apply(op.op, _mapped(sample, dual))]
+        return _Outcome([r.tangent.detach() for r in results if r.tangent is not None])
+
+
+def _vmap(op: OpInfo, sample: SampleInput) -> _Outcome:
+    def call(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return tuple(_apply(op.op, _mapped(sample, lambda y: x if y is sample.input else y)))
+
+    if not isinstance(sample.input, torch.Tensor) or sample.broadcasts_input:
+        return _Outcome()
+    with torch.no_grad():
+        batch = torch.stack([sample.input.detach()] * 2)
+        return _Outcome(list(torch.func.vmap(call, randomness="same")(batch)))
+
+
+def _of_constants(op: OpInfo, sample: SampleInput) -> _Outcome:
+    """On ones, which are constants of the program: the compiler computes it itself."""
+
+    def constant(x: object) -> object:
+        if isinstance(x, torch.Tensor) and x.is_floating_point() and x.layout == torch.strided:
+            return torch.ones(x.shape, dtype=x.dtype, device=x.device)
+        return x
+
+    return _Outcome(_apply(op.op, _mapped(sample, constant)))
+
+
 def _outs(results: list[torch.Tensor], change: Callable[[torch.Tensor], torch.Tensor]) -> object:
     outs = [change(r) for r in results]
     return outs[0] if len(outs) == 1 else tuple(outs)
@@ -133,29 +175,31 @@ def _out(
 
 
 def _out_that_is_read(op: OpInfo, sample: SampleInput, is_part: bool) -> _Outcome:
-    """Whether the first input that fits may be the out tensor, or a part of the first larger one.
+    """Whether the first input that fits may be the out tensor, or such that they share a part.
 
     What the CPU then reads may be what it has written: values are not compared."""
     sample = copy.deepcopy(sample)
     with torch.no_grad():
         results = _apply(op.op, sample)
-        inputs = [
+        fitting = [
             x
             for x in _arguments(sample)
-            if x.is_contiguous() and x.dtype == results[0].dtype and results[0].numel()
+            if x.is_contiguous() and x.dtype == results[0].dtype and x.numel()
         ]
+        if not is_part:
+            fitting = [x for x in fitting if x.shape == results[0].shape]
+        if not fitting or not results[0].numel():
+            return _Outcome()
+        old = fitting[0]
+        out = old.detach()
         if is_part:
             count = results[0].numel()
-            chosen = [
-                x.detach().view(-1)[1 : count + 1].view(results[0].shape)
-                for x in inputs
-                if x.numel() > count
-            ]
-        else:
-            chosen = [x.detach() for x in inputs if x.shape == results[0].shape]
-        if not chosen:
-            return _Outcome()
-        outs = [chosen[0], *(torch.empty_like(r) for r in results[1:])]
+            memory = torch.zeros(max(count, old.numel()) + 1, dtype=old.dtype, device=old.device)
+            memory[: old.numel()] = out.view(-1)
+            beside = memory[: old.numel()].view(old.shape)
+            sample = _mapped(sample, lambda x: beside if x is old else x)
+            out = memory[1 : count + 1].view(results[0].shape)
+        outs = [out, *(torch.empty_like(r) for r in results[1:])]
         op.op(
             sample.input,
             *sample.args,
@@ -179,8 +223,8 @@ def _in_place_repeated(op: OpInfo, sample: SampleInput) -> _Outcome:
 
 VARIANTS = (
     *("strides", "aliasing", "noncontiguous", "expanded", "in place", "in place repeated"),
-    *("double backward", *_OUTS, "out that is read", "out that is read in part"),
-    "error",
+    *("double backward", "forward mode", "vmap", "constants", *_OUTS, "out that is read"),
+    *("out that is read in part", "error"),
 )
 
 
@@ -202,6 +246,12 @@ def _cases(op: OpInfo, variant: str) -> Callable[[SampleInput], _Outcome] | None
         return lambda sample: _out_that_is_read(op, sample, variant.endswith("part"))
     if variant == "double backward" and op.supports_gradgrad:
         return lambda sample: _double_backward(op, sample)
+    if variant == "forward mode" and op.supports_forward_ad:
+        return lambda sample: _forward_mode(op, sample)
+    if variant == "constants":
+        return lambda sample: _of_constants(op, sample)
+    if variant == "vmap":
+        return lambda sample: _vmap(op, sample)
     if variant in _OUTS and op.supports_out:
         return lambda sample: _out(op, sample, _OUTS[variant])
     return None
@@ -290,14 +340,14 @@ def check(
         warnings.simplefilter("ignore")
         for variant in variants:
             call = _cases(op, variant)
-            if call is None or (variant == "double backward" and not with_grad):
+            if call is None or (variant in ("double backward", "forward mode") and not with_grad):
                 continue
             for index, sample in enumerate(_samples(op, dtype, variant, with_grad, most)):
                 expected = _attempt(call, sample)
                 if variant == "error" and expected.error is None:
                     continue
                 # Data that repeats itself may be what the CPU refuses, and only there.
-                if variant == "expanded" and expected.error is not None:
+                if variant in ("expanded", "constants") and expected.error is not None:
                     continue
                 actual = _attempt(call, sample, moved_for=variant)
                 problem = _differ(expected, actual)
