@@ -8,6 +8,8 @@ import warnings
 import pytest
 import torch
 
+import torch_xla.debug.metrics as metrics
+
 
 def outcome(function):
     """The error's type and first line, or the result and the first lines of the warnings."""
@@ -228,3 +230,39 @@ def test_indexed_assignment_out_of_place_gives_no_view(device):
     result = x.index_put((mask,), torch.ones(3, device=device))
     assert not result._is_view()
     assert result.detach().cpu().tolist() == [[1, 0, 1], [0, 1, 0]]
+
+
+MADE = {
+    "eye": lambda o: torch.eye(3, out=o(3, 3)),
+    "eye of columns": lambda o: torch.eye(2, 3, out=o(0)),
+    "linspace": lambda o: torch.linspace(0, 2, 6, out=o(2, 3)),
+    "linspace of another size": lambda o: torch.linspace(0, 2, 6, out=o(5)),
+    "linspace of integers": lambda o: torch.linspace(0, 7, 4, out=o(4, dtype=torch.int32)),
+    "logspace": lambda o: torch.logspace(0, 2, 3, out=o(3, dtype=torch.float64)),
+    "arange": lambda o: torch.arange(2, 8, 2, out=o(3, dtype=torch.int64)),
+    "arange of another size": lambda o: torch.arange(2, 8, 2, out=o(2, 4)),
+    "arange of strides": lambda o: torch.arange(6, out=o(3, 2).t()),
+    "conj_physical": lambda o: torch.conj_physical(o(3, dtype=torch.complex64) + 2j, out=o(3)),
+    "conj_physical of complex": lambda o: torch.conj_physical(
+        o(3, dtype=torch.complex64) + 2j, out=o(3, dtype=torch.complex64)
+    ),
+    "conj_physical into complex": lambda o: torch.conj_physical(
+        o(3), out=o(3, dtype=torch.complex64)
+    ),
+    "conj_physical of reals": lambda o: torch.conj_physical(o(3) + 2, out=o(3)),
+    "ifft": lambda o: torch.fft.ifft(o(4) + 1, out=o(4, dtype=torch.complex64)),
+}
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_out_overload_without_a_lowered_twin_stays_on_the_device(name, device):
+    def call(device):
+        def zeros(*sizes, **options):
+            return torch.zeros(sizes, device=device, **options)
+
+        return MADE[name](zeros)
+
+    want = outcome(lambda: call("cpu"))
+    metrics.clear_counters()
+    assert outcome(lambda: call(device)) == want
+    assert not [counter for counter in metrics.counter_names() if counter.startswith("aten::")]

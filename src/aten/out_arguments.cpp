@@ -13,6 +13,7 @@ namespace {
 // {Want} and {Got} stand for names of dtypes such as Float, {want} and {got} for such as float.
 constexpr std::string_view kExpectedOut =
     "Expected out tensor to have dtype {want}, but got {got} instead";
+constexpr std::string_view kFoundDtype = "Found dtype {Got} but expected {Want}";
 constexpr std::string_view kScalarType = "expected scalar type {Want} but found {Got}";
 constexpr std::string_view kScalarTypeOfScan = "expected scalar_type {Want} but found {Got}";
 constexpr std::string_view kHistogram =
@@ -31,12 +32,13 @@ struct OutRule {
 };
 constexpr OutRule kRules[] = {
     {"_native_batch_norm_legit", kScalarType},
-    {"abs", "Found dtype {Got} but expected {Want}"},
+    {"abs", kFoundDtype},
     {"addbmm", "self and mat2 must have the same dtype, but got {Got} and {Want}", true},
     {"bernoulli", "", true},
     {"bucketize", kSearch},
     {"complex",
      "Expected object of scalar type {Want} but got scalar type {Got} for argument 'out'"},
+    {"conj_physical", kFoundDtype},
     {"cummax", kScalarTypeOfScan},
     {"cummin", kScalarTypeOfScan},
     {"dot", "result dtype {Got} does not match input dtype {Want}"},
@@ -90,6 +92,7 @@ constexpr MemoryRule kMemory[] = {
     {"cumprod", "p"},
     {"cumsum", "p"},
     {"fill", "p-"},
+    {"floor_divide", "p"},
     {"gather", "xp"},
     {"index", "x"},
     {"index_add", "px"},

@@ -12,6 +12,7 @@
 #include "aten/copy.h"
 #include "aten/derivatives.h"
 #include "aten/dynamic_shapes.h"
+#include "aten/factories.h"
 #include "aten/fallback.h"
 #include "aten/host_calls.h"
 #include "aten/indexing.h"
@@ -86,13 +87,13 @@ bool has_out_arguments(const c10::FunctionSchema& schema) {
                      [](const c10::Argument& argument) { return argument.is_out(); });
 }
 
-using Lowered = std::map<std::pair<std::string, std::string>, c10::OperatorHandle>;
+using Functional = std::map<std::pair<std::string, std::string>, c10::OperatorHandle>;
 
-// An overload whose out arguments are single tensors and which has a lowered functional twin.
-void register_out(torch::Library& m, const c10::OperatorHandle& handle, const Lowered& lowered) {
+// An overload whose out arguments are single tensors and which has a functional twin among these.
+void register_out(torch::Library& m, const c10::OperatorHandle& handle, const Functional& twins) {
   const c10::FunctionSchema& schema = handle.schema();
-  const auto twin = lowered.find({schema.name(), signature(schema)});
-  if (twin == lowered.end()) return;
+  const auto twin = twins.find({schema.name(), signature(schema)});
+  if (twin == twins.end()) return;
   std::vector<std::size_t> out;
   for (std::size_t i = 0; i < schema.arguments().size(); ++i) {
     if (!schema.arguments()[i].is_out()) continue;
@@ -105,19 +106,28 @@ void register_out(torch::Library& m, const c10::OperatorHandle& handle, const Lo
 }
 
 void register_operators(torch::Library& m) {
-  Lowered lowered;
+  Functional lowered;
+  Functional composites;
   std::vector<c10::OperatorHandle> outs;
   for (const c10::OperatorName& name : c10::Dispatcher::singleton().getAllOpNames()) {
     if (name.name.rfind("aten::", 0) != 0) continue;
     const auto handle = c10::Dispatcher::singleton().findSchema(name);
-    if (!handle.has_value() || is_taken_apart(*handle)) continue;
+    if (!handle.has_value()) continue;
     if (has_out_arguments(handle->schema())) {
-      if (!has_own_kernel(*handle)) outs.push_back(*handle);
+      if (!has_own_kernel(*handle) && !is_taken_apart(*handle)) outs.push_back(*handle);
+    } else if (is_taken_apart(*handle)) {
+      composites.emplace(std::pair(name.name, signature(handle->schema())), *handle);
     } else if (has_own_kernel(*handle) || register_lowered(m, *handle)) {
       lowered.emplace(std::pair(name.name, signature(handle->schema())), *handle);
     }
   }
-  for (const c10::OperatorHandle& handle : outs) register_out(m, handle, lowered);
+  for (const c10::OperatorHandle& handle : outs) {
+    register_out(m, handle, lowered);
+    // PyTorch's own kernel for every device is as good, where there is one.
+    if (!handle.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd)) {
+      register_out(m, handle, composites);
+    }
+  }
 }
 
 // Names in the registry that no operator of this torch uses. Internal ones have a colon.
@@ -144,6 +154,7 @@ TORCH_LIBRARY_IMPL(aten, XLA, m) {
   register_copies(m);
   register_indexing(m);
   register_composites(m);
+  register_factories(m);
   register_dynamic_shapes(m);
   register_operators(m);
 }
