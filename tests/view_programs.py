@@ -372,8 +372,9 @@ class ProgramMaker:
             line = f"with torch.no_grad(): {line}"
         return line
 
-    def operand(self, t: torch.Tensor) -> str:
-        """What to write into `t`: another variable, one of its own views, or a new tensor."""
+    def operand(self, t: torch.Tensor, written: torch.Tensor | None = None) -> str:
+        """What to write into `t`: another variable, one of its own views, or a new tensor. Where
+        indices say what `t` is a copy of, `written` is what they are of."""
         if self.chance(0.35):
             for name in self.rng.sample(list(self.run.tensors()), len(self.run.tensors())):
                 other = self.value(name)
@@ -383,7 +384,8 @@ class ProgramMaker:
                     continue
                 if not fits:
                     continue
-                return name if has_defined_writes(t, other) else f"{name}.clone()"
+                target = t if written is None else written
+                return name if has_defined_writes(target, other) else f"{name}.clone()"
         return self.like(t.shape, self.rng.choice([t.dtype, t.dtype, self.dtype()]))
 
     def arithmetic(self, name: str, t: torch.Tensor) -> str:
@@ -471,7 +473,7 @@ class ProgramMaker:
             [
                 f"{name}[{subscript}] = {self.number(t)}",
                 f"{name}[{subscript}] = {update}",
-                f"{name}[{subscript}] = {self.operand(part)}",
+                f"{name}[{subscript}] = {self.operand(part, t)}",
                 f"{name}[{subscript}] += {self.number(t)}",
                 f"{name}.index_fill_({dim}, index({picks}).long(), {self.number(t)})",
                 f"{name}.index_copy_({dim}, index({picks}).long(), {source})",
