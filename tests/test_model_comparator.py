@@ -46,7 +46,7 @@ def test_what_one_folder_lacks_is_named_and_the_command_says_so(tmp_path):
         mc.configure(tmp_path / name)
         mc.save("same", torch.ones(2))
         mc.save(name, torch.ones(2))
-    command = [sys.executable, "-m", "torch_xla.debug.model_comparator"]
+    command = [sys.executable, "-P", "-m", "torch_xla.debug.model_comparator"]
     folders = [str(tmp_path / "a"), str(tmp_path / "b")]
     done = subprocess.run([*command, *folders], capture_output=True, text=True)
     assert done.returncode == 1

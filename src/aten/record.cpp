@@ -170,7 +170,7 @@ void push_results(const Operator& op, const Call& call, Recorded recorded,
 }
 
 // Throws where PyTorch refuses a call that writes the one tensor and reads the other, the
-// `position`- th of its tensors.
+// `position`-th of its tensors.
 void check_read(std::string_view apart, const TensorImpl& written, const TensorImpl& read,
                 std::size_t position) {
   const auto rule = apart.empty() ? Apart::kPartly
