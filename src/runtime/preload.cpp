@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <cstring>
 #include <fstream>
-#include <iterator>
-#include <string>
 #include <system_error>
 #include <utility>
 

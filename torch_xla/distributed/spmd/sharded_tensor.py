@@ -148,7 +148,8 @@ def mark_sharding(t: torch.Tensor, mesh: Mesh, partition_spec: PartitionSpec) ->
         ValueError: the specification does not fit the mesh or the tensor.
     """
     place("mark_sharding", t, ShardingSpec(mesh, tuple(partition_spec)))
-    return t if isinstance(t, XLAShardedTensor) else XLAShardedTensor(t)
+    marked: XLAShardedTensor = wrap_if_sharded(t)
+    return marked
 
 
 def annotate_custom_sharding(
@@ -157,7 +158,8 @@ def annotate_custom_sharding(
     """As `mark_sharding`, for a tensor of which something else was said before: from here on it
     lies so."""
     place("annotate_custom_sharding", t, ShardingSpec(mesh, tuple(partition_spec)))
-    return t if isinstance(t, XLAShardedTensor) else XLAShardedTensor(t)
+    marked: XLAShardedTensor = wrap_if_sharded(t)
+    return marked
 
 
 def wrap_if_sharded(x: Any) -> Any:
