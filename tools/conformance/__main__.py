@@ -22,7 +22,7 @@ def main() -> int:
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--only", default="", help="names separated by commas")
     parser.add_argument("--part", default="0/1", help="i/n: every n-th entry from the i-th on")
-    parser.add_argument("--samples", type=int, default=24, help="at most, per entry")
+    parser.add_argument("--samples", type=int, default=24, help="at most, per entry; 0: all")
     parser.add_argument("--no-backward", action="store_true")
     parser.add_argument("--modules", action="store_true", help="the database of modules instead")
     parser.add_argument("--optimizers", action="store_true", help="that of optimizers instead")
@@ -86,7 +86,7 @@ def check_variants(chosen: list[OpInfo], arguments: argparse.Namespace) -> int:
     for op in chosen:
         if dtype not in op.supported_dtypes("cpu"):
             continue
-        for problem in op_variants.check(op, dtype, names, min(arguments.samples, 4)):
+        for problem in op_variants.check(op, dtype, names, min(arguments.samples or 4, 4)):
             totals[problem.variant] += 1
             lines.append(
                 f"{problem.variant:22} {op.full_name:40} sample {problem.sample}: {problem.detail}"

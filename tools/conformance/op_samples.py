@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import random
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -222,18 +222,18 @@ def _as_near(op: OpInfo, sample: SampleInput, cpu: list[torch.Tensor], actual: A
     if [e.shape for e in exact] != [e.shape for e in cpu]:
         return False
     for right, e, a in zip(exact, cpu, actual, strict=True):
+        if not compare([e], [a], True):
+            continue
         if not e.is_floating_point():
-            if compare([e], [a], True):
-                return False
-        else:
-            of_cpu, ours = (
-                torch.where(x.double() == right, 0, (x.detach().double() - right).abs())
-                for x in (e, a.cpu())
-            )
-            both = of_cpu.isnan() & ours.isnan()
-            of_cpu, ours = (x.masked_fill(both, 0).nan_to_num(torch.inf) for x in (of_cpu, ours))
-            if ours.numel() and (ours.max() > 2 * of_cpu.max() or ours.mean() > 2 * of_cpu.mean()):
-                return False
+            return False
+        of_cpu, ours = (
+            torch.where(x.double() == right, 0, (x.detach().double() - right).abs())
+            for x in (e, a.cpu())
+        )
+        both = of_cpu.isnan() & ours.isnan()
+        of_cpu, ours = (x.masked_fill(both, 0).nan_to_num(torch.inf) for x in (of_cpu, ours))
+        if ours.numel() and (ours.max() > 2 * of_cpu.max() or ours.mean() > 2 * of_cpu.mean()):
+            return False
     return True
 
 
@@ -255,56 +255,75 @@ def _problem(op: OpInfo, sample: SampleInput, expected: list[torch.Tensor], actu
     return "" if problem and _as_near(op, sample, expected, actual) else problem
 
 
-def samples(op: OpInfo, dtype: torch.dtype, with_grad: bool, most: int) -> Iterable[SampleInput]:
-    """At most so many of the entry's samples, spread over them."""
+def samples(op: OpInfo, dtype: torch.dtype, with_grad: bool, most: int) -> list[SampleInput]:
+    """At most so many of the entry's samples, spread over them; 0: all of them."""
     torch.manual_seed(0)
     found = list(op.sample_inputs("cpu", dtype, requires_grad=with_grad))
+    if most == 0:
+        return found
     step = max(1, len(found) // most)
     return found[::step][:most]
 
 
+# A program of several hundred samples takes XLA more than its share of time and memory.
+_SAMPLES_PER_PROGRAM = 24
+
+
 def check(op: OpInfo, dtype: torch.dtype, backward: bool = True, most: int = 24) -> Verdict:
-    """Compare forward results, and gradients where the entry has them, for up to `most` samples."""
+    """Compare forward results, and gradients where the entry has them, for up to `most` samples
+    (0: for all)."""
     if dtype not in op.supported_dtypes("cpu"):
         return Verdict(op.full_name, "skipped", f"no {dtype} on the CPU")
     with_grad = backward and op.supports_autograd and dtype in op.supported_backward_dtypes("cpu")
-    fallbacks: set[str] = set()
-    calls: set[str] = set()
-    recorded = []
+    verdict = Verdict(op.full_name, "lowered")
+    leaves: set[str] = set()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for index, sample in enumerate(samples(op, dtype, with_grad, most)):
-            inputs = tensors((sample.input, sample.args, sample.kwargs))
-            try:
-                expected = _run(op.op, sample)
-                expected_grads = gradients(expected, inputs)
-            except Exception:  # the CPU refuses the sample: nothing to compare with
-                continue
-            try:
-                # Its samples are parts of a larger memory, at other places of which it reads.
-                is_part = op.full_name == "as_strided.partial_views"
-                there = moved_as_it_lies(sample) if is_part else moved(sample)
-                _clear_counters()
-                actual = _run(op.op, there)
-                actual_grads = gradients(actual, tensors((there.input, there.args, there.kwargs)))
-            except Exception as error:
-                what = f"sample {index}: {describe(error)}"
-                is_refused = isinstance(error, NotImplementedError)
-                return Verdict(op.full_name, "refused" if is_refused else "wrong", what)
-            fallbacks.update(name for name in _counter_names() if name.startswith(_LEAVES))
-            calls.update(_CALLS.intersection(_counter_names()))
-            recorded.append((index, sample, expected + expected_grads, actual + actual_grads))
+        found = samples(op, dtype, with_grad, most)
+        for first in range(0, len(found), _SAMPLES_PER_PROGRAM):
+            _check_program(op, found[first : first + _SAMPLES_PER_PROGRAM], first, verdict, leaves)
+            if verdict.status in ("refused", "wrong"):
+                break
+    leaves.discard("aten::_local_scalar_dense")
+    verdict.fallbacks = tuple(sorted(leaves))
+    if leaves and verdict.status in ("lowered", "custom_call"):
+        verdict.status = "dynamic" if leaves == {"DataDependentShape"} else "fallback"
+    return verdict
+
+
+def _check_program(
+    op: OpInfo, given: list[SampleInput], first: int, verdict: Verdict, leaves: set[str]
+) -> None:
+    """Run those samples as one program, and tell the verdict and what left the device."""
+    recorded = []
+    for index, sample in enumerate(given, first):
+        inputs = tensors((sample.input, sample.args, sample.kwargs))
         try:
-            torch_xla.sync()
-            for index, sample, expected, actual in recorded:
-                problem = _problem(op, sample, expected, actual)
-                if problem:
-                    what = f"sample {index}: {problem}"
-                    return Verdict(op.full_name, "wrong", what, tuple(sorted(fallbacks)))
+            expected = _run(op.op, sample)
+            expected_grads = gradients(expected, inputs)
+        except Exception:  # the CPU refuses the sample: nothing to compare with
+            continue
+        try:
+            # Its samples are parts of a larger memory, at other places of which it reads.
+            is_part = op.full_name == "as_strided.partial_views"
+            there = moved_as_it_lies(sample) if is_part else moved(sample)
+            _clear_counters()
+            actual = _run(op.op, there)
+            actual_grads = gradients(actual, tensors((there.input, there.args, there.kwargs)))
         except Exception as error:
-            return Verdict(op.full_name, "wrong", describe(error), tuple(sorted(fallbacks)))
-    fallbacks.discard("aten::_local_scalar_dense")
-    status = "custom_call" if calls else "lowered"
-    if fallbacks:
-        status = "dynamic" if fallbacks == {"DataDependentShape"} else "fallback"
-    return Verdict(op.full_name, status, "", tuple(sorted(fallbacks)), len(recorded))
+            verdict.status = "refused" if isinstance(error, NotImplementedError) else "wrong"
+            verdict.detail = f"sample {index}: {describe(error)}"
+            return
+        leaves.update(name for name in _counter_names() if name.startswith(_LEAVES))
+        if _CALLS.intersection(_counter_names()):
+            verdict.status = "custom_call"
+        recorded.append((index, sample, expected + expected_grads, actual + actual_grads))
+    try:
+        torch_xla.sync()
+        for index, sample, expected, actual in recorded:
+            if problem := _problem(op, sample, expected, actual):
+                verdict.status, verdict.detail = "wrong", f"sample {index}: {problem}"
+                return
+    except Exception as error:
+        verdict.status, verdict.detail = "wrong", describe(error)
+    verdict.samples += len(recorded)
