@@ -22,7 +22,8 @@ def main() -> int:
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--only", default="", help="names separated by commas")
     parser.add_argument("--part", default="0/1", help="i/n: every n-th entry from the i-th on")
-    parser.add_argument("--samples", type=int, default=24, help="at most, per entry; 0: all")
+    parser.add_argument("--samples", type=int, help="at most, per entry; all without it")
+    parser.add_argument("--no-list", action="store_true", help="PyTorch's tolerances alone")
     parser.add_argument("--no-backward", action="store_true")
     parser.add_argument("--modules", action="store_true", help="the database of modules instead")
     parser.add_argument("--optimizers", action="store_true", help="that of optimizers instead")
@@ -53,7 +54,11 @@ def main() -> int:
         return check_variants(chosen, arguments)
     for op in chosen:
         verdict = op_samples.check(
-            op, getattr(torch, arguments.dtype), not arguments.no_backward, arguments.samples
+            op,
+            getattr(torch, arguments.dtype),
+            not arguments.no_backward,
+            arguments.samples,
+            not arguments.no_list,
         )
         totals[verdict.status] += 1
         detail = verdict.detail + " ".join(verdict.fallbacks)

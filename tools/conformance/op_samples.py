@@ -1,18 +1,22 @@
 """Samples of the op database, run on the CPU and on the device.
 
 Many samples of one operator are recorded before the first result is read: the device then compiles
-one program for all of them, which is what makes the whole database affordable.
+one program for them, which is what makes the whole database affordable.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import pathlib
 import random
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
+from torch.testing._comparison import default_tolerances
+from torch.testing._internal.common_device_type import toleranceOverride
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.testing._internal.opinfo.core import OpInfo, SampleInput
 from torch.utils._pytree import tree_flatten, tree_map
@@ -21,8 +25,8 @@ import torch_xla
 from torch_xla._XLAC import _clear_counters, _counter_names, _host_operators
 
 __all__ = [
-    *("ARBITRARY_VALUES", "Verdict", "check", "compare", "describe", "entries", "gradients"),
-    *("moved", "moved_as_it_lies", "samples", "tensors", "to_device"),
+    *("ARBITRARY_VALUES", "ROUNDED", "Tolerance", "Verdict", "check", "compare", "describe"),
+    *("entries", "gradients", "moved", "moved_as_it_lies", "samples", "tensors", "to_device"),
 ]
 
 
@@ -138,25 +142,58 @@ _LEAVES = ("aten::", "DataDependentShape")
 _CALLS = frozenset(f"xla::{name}" for name in _host_operators())
 
 
-def describe(error: Exception) -> str:
+def describe(error: BaseException | None) -> str:
     """The error in one line."""
     return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
 
 
-# Relative and absolute: PyTorch's, but for what XLA's transcendentals and orders of sums differ by.
-_TOLERANCES = {
-    torch.bfloat16: (1.6e-2, 1e-2),
-    torch.float16: (2e-3, 2e-3),
-    torch.float64: (1e-7, 1e-7),
-    torch.complex128: (1e-7, 1e-7),
-}
+@dataclasses.dataclass(frozen=True)
+class Tolerance:
+    """How far results may be from the CPU's: PyTorch's own tolerance for the dtypes of the result
+    and of the computation, what PyTorch's tests allow the entry, and what our list does."""
+
+    computed_in: torch.dtype | None = None
+    op: OpInfo | None = None
+    with_list: bool = True
+
+    def of(self, result: torch.dtype) -> tuple[float, float]:
+        """Relative and absolute."""
+        if not (result.is_floating_point or result.is_complex):
+            return 0, 0
+        computed_in = self.computed_in or result
+        found = [default_tolerances(result, computed_in)]
+        if self.op is not None:
+            found += _allowed_by_tests(self.op, computed_in)
+            if self.with_list:
+                found += ROUNDED.get((self.op.full_name, computed_in), [])
+        return max(rtol for rtol, _ in found), max(atol for _, atol in found)
+
+
+def _allowed_by_tests(op: OpInfo, dtype: torch.dtype) -> list[tuple[float, float]]:
+    overrides = [d for info in op.decorators for d in getattr(info, "decorators", ())]
+    allowed = [d.d[dtype] for d in overrides if isinstance(d, toleranceOverride) and dtype in d.d]
+    return [(tolerance.rtol, tolerance.atol) for tolerance in allowed]
+
+
+def _read_rounded() -> dict[tuple[str, torch.dtype], list[tuple[float, float]]]:
+    path = pathlib.Path(__file__).resolve().parents[2] / "tests" / "op_exceptions.txt"
+    lines = (line.split("#")[0].split() for line in path.read_text().splitlines())
+    return {
+        (words[1], getattr(torch, words[2])): [(float(words[3]), float(words[4]))]
+        for words in lines
+        if words and words[0] == "rounded"
+    }
+
+
+# By entry and dtype, where XLA rounds otherwise.
+ROUNDED = _read_rounded()
 
 
 def compare(
     expected: list[torch.Tensor],
     actual: list[torch.Tensor],
-    values: bool,
-    computed_in: torch.dtype | None = None,
+    values: bool = True,
+    tolerance: Tolerance | tuple[float, float] = Tolerance(),
 ) -> str:
     """How the results differ, or nothing; of arbitrary values the types alone."""
     if len(expected) != len(actual):
@@ -169,7 +206,7 @@ def compare(
         if not values:
             a.cpu()
             continue
-        rtol, atol = _TOLERANCES.get(computed_in or e.dtype, (1e-4, 2e-5))
+        rtol, atol = tolerance.of(e.dtype) if isinstance(tolerance, Tolerance) else tolerance
         try:
             torch.testing.assert_close(
                 a.detach().cpu().resolve_conj(),
@@ -201,10 +238,12 @@ def _points_at_equals(x: torch.Tensor, expected: torch.Tensor, actual: torch.Ten
     return False
 
 
-def _as_near(op: OpInfo, sample: SampleInput, cpu: list[torch.Tensor], actual: Any) -> bool:
-    """Whether the results are at most twice as far from float64's as the CPU's are.
+def _as_near(
+    op: OpInfo, sample: SampleInput, cpu: list[torch.Tensor], actual: Any, tolerance: Tolerance
+) -> bool:
+    """Whether the results that differ are at most twice as far from float64's as the CPU's are.
 
-    The orders in which sums are rounded differ, and XLA rounds a fused formula once."""
+    For half precision: XLA rounds a fused formula once, where PyTorch rounds each of its parts."""
 
     def widened(x: object) -> object:
         if isinstance(x, torch.Tensor) and x.is_floating_point():
@@ -222,7 +261,7 @@ def _as_near(op: OpInfo, sample: SampleInput, cpu: list[torch.Tensor], actual: A
     if [e.shape for e in exact] != [e.shape for e in cpu]:
         return False
     for right, e, a in zip(exact, cpu, actual, strict=True):
-        if not compare([e], [a], True):
+        if not compare([e], [a], tolerance=tolerance):
             continue
         if not e.is_floating_point():
             return False
@@ -237,9 +276,11 @@ def _as_near(op: OpInfo, sample: SampleInput, cpu: list[torch.Tensor], actual: A
     return True
 
 
-def _problem(op: OpInfo, sample: SampleInput, expected: list[torch.Tensor], actual: Any) -> str:
+def _problem(
+    op: OpInfo, sample: SampleInput, expected: list[torch.Tensor], actual: Any, tolerance: Tolerance
+) -> str:
     """How the results differ beyond what is right as well, or nothing."""
-    problem = compare(expected, actual, op.name not in ARBITRARY_VALUES)
+    problem = compare(expected, actual, op.name not in ARBITRARY_VALUES, tolerance)
     if not problem or [(e.dtype, e.shape) for e in expected] != [
         (a.dtype, a.shape) for a in actual
     ]:
@@ -251,56 +292,38 @@ def _problem(op: OpInfo, sample: SampleInput, expected: list[torch.Tensor], actu
             for e, a in pairs
             if e.dtype != torch.int64 or not _points_at_equals(sample.input, e, a.cpu())
         ]
-        problem = compare([e for e, _ in rest], [a for _, a in rest], True)
-    return "" if problem and _as_near(op, sample, expected, actual) else problem
+        problem = compare([e for e, _ in rest], [a for _, a in rest], tolerance=tolerance)
+    is_half = tolerance.computed_in in (torch.bfloat16, torch.float16)
+    if problem and is_half and _as_near(op, sample, expected, actual, tolerance):
+        return ""
+    return problem
 
 
-def samples(op: OpInfo, dtype: torch.dtype, with_grad: bool, most: int) -> list[SampleInput]:
-    """At most so many of the entry's samples, spread over them; 0: all of them."""
+def samples(
+    op: OpInfo, dtype: torch.dtype, with_grad: bool, most: int | None
+) -> Iterable[SampleInput]:
+    """The entry's samples; at most so many, spread over them."""
     torch.manual_seed(0)
     found = list(op.sample_inputs("cpu", dtype, requires_grad=with_grad))
-    if most == 0:
+    if most is None:
         return found
     step = max(1, len(found) // most)
     return found[::step][:most]
 
 
-# A program of several hundred samples takes XLA more than its share of time and memory.
-_SAMPLES_PER_PROGRAM = 24
+class _SampleError(Exception):
+    """What the device raised for a sample that the CPU takes, as its cause."""
 
 
-def check(op: OpInfo, dtype: torch.dtype, backward: bool = True, most: int = 24) -> Verdict:
-    """Compare forward results, and gradients where the entry has them, for up to `most` samples
-    (0: for all)."""
-    if dtype not in op.supported_dtypes("cpu"):
-        return Verdict(op.full_name, "skipped", f"no {dtype} on the CPU")
-    with_grad = backward and op.supports_autograd and dtype in op.supported_backward_dtypes("cpu")
-    verdict = Verdict(op.full_name, "lowered")
-    leaves: set[str] = set()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        found = samples(op, dtype, with_grad, most)
-        for first in range(0, len(found), _SAMPLES_PER_PROGRAM):
-            _check_program(op, found[first : first + _SAMPLES_PER_PROGRAM], first, verdict, leaves)
-            if verdict.status in ("refused", "wrong"):
-                break
-    leaves.discard("aten::_local_scalar_dense")
-    verdict.fallbacks = tuple(sorted(leaves))
-    if leaves and verdict.status in ("lowered", "custom_call"):
-        verdict.status = "dynamic" if leaves == {"DataDependentShape"} else "fallback"
-    return verdict
-
-
-def _check_program(
-    op: OpInfo, given: list[SampleInput], first: int, verdict: Verdict, leaves: set[str]
-) -> None:
-    """Run those samples as one program, and tell the verdict and what left the device."""
-    recorded = []
-    for index, sample in enumerate(given, first):
+def _record(
+    op: OpInfo, found: Iterable[SampleInput], counters: set[str]
+) -> Iterator[tuple[int, SampleInput, list[torch.Tensor], list[torch.Tensor]]]:
+    """Each sample with its results and gradients on the CPU and on the device, not computed yet."""
+    for index, sample in enumerate(found):
         inputs = tensors((sample.input, sample.args, sample.kwargs))
         try:
             expected = _run(op.op, sample)
-            expected_grads = gradients(expected, inputs)
+            expected += gradients(expected, inputs)
         except Exception:  # the CPU refuses the sample: nothing to compare with
             continue
         try:
@@ -309,21 +332,52 @@ def _check_program(
             there = moved_as_it_lies(sample) if is_part else moved(sample)
             _clear_counters()
             actual = _run(op.op, there)
-            actual_grads = gradients(actual, tensors((there.input, there.args, there.kwargs)))
+            actual += gradients(actual, tensors((there.input, there.args, there.kwargs)))
         except Exception as error:
-            verdict.status = "refused" if isinstance(error, NotImplementedError) else "wrong"
-            verdict.detail = f"sample {index}: {describe(error)}"
-            return
-        leaves.update(name for name in _counter_names() if name.startswith(_LEAVES))
-        if _CALLS.intersection(_counter_names()):
-            verdict.status = "custom_call"
-        recorded.append((index, sample, expected + expected_grads, actual + actual_grads))
+            raise _SampleError(index) from error
+        counters.update(_counter_names())
+        yield index, sample, expected, actual
+
+
+# A program of several hundred samples takes XLA more than its share of time and memory.
+_SAMPLES_PER_PROGRAM = 24
+
+
+def check(
+    op: OpInfo,
+    dtype: torch.dtype,
+    backward: bool = True,
+    most: int | None = 24,
+    with_list: bool = True,
+) -> Verdict:
+    """Compare forward results, and gradients where the entry has them, for up to `most` samples;
+    without the list, by PyTorch's tolerances alone."""
+    name = op.full_name
+    if dtype not in op.supported_dtypes("cpu"):
+        return Verdict(name, "skipped", f"no {dtype} on the CPU")
+    with_grad = backward and op.supports_autograd and dtype in op.supported_backward_dtypes("cpu")
+    tolerance = Tolerance(dtype, op, with_list)
+    counters: set[str] = set()
+    count = 0
     try:
-        torch_xla.sync()
-        for index, sample, expected, actual in recorded:
-            if problem := _problem(op, sample, expected, actual):
-                verdict.status, verdict.detail = "wrong", f"sample {index}: {problem}"
-                return
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            recorded = _record(op, samples(op, dtype, with_grad, most), counters)
+            while batch := list(itertools.islice(recorded, _SAMPLES_PER_PROGRAM)):
+                torch_xla.sync()
+                for index, sample, expected, actual in batch:
+                    if problem := _problem(op, sample, expected, actual, tolerance):
+                        return Verdict(name, "wrong", f"sample {index}: {problem}")
+                count += len(batch)
+    except _SampleError as error:
+        cause = error.__cause__
+        status = "refused" if isinstance(cause, NotImplementedError) else "wrong"
+        return Verdict(name, status, f"sample {error.args[0]}: {describe(cause)}")
     except Exception as error:
-        verdict.status, verdict.detail = "wrong", describe(error)
-    verdict.samples += len(recorded)
+        return Verdict(name, "wrong", describe(error))
+    left = {counter for counter in counters if counter.startswith(_LEAVES)}
+    left.discard("aten::_local_scalar_dense")
+    status = "custom_call" if _CALLS & counters else "lowered"
+    if left:
+        status = "dynamic" if left == {"DataDependentShape"} else "fallback"
+    return Verdict(name, status, "", tuple(sorted(left)), count)

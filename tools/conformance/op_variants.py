@@ -372,7 +372,9 @@ def _compared(
         if variant in found:
             continue
         try:
-            detail = op_samples.compare(expected.tensors, actual.tensors, with_values, dtype)
+            detail = op_samples.compare(
+                expected.tensors, actual.tensors, with_values, op_samples.Tolerance(dtype, op)
+            )
         except Exception as error:
             detail = op_samples.describe(error)
         if detail:

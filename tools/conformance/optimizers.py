@@ -81,7 +81,9 @@ def check(info: OptimizerInfo, most: int = 1000) -> list[str]:
                     computed_in = torch.bfloat16
                 try:
                     actual = _steps(info, settings, "xla")
-                    problem = op_samples.compare(expected, actual, True, computed_in)
+                    problem = op_samples.compare(
+                        expected, actual, tolerance=op_samples.Tolerance(computed_in)
+                    )
                 except Exception as error:
                     problem = op_samples.describe(error)
                 if problem:
