@@ -240,11 +240,12 @@ Plan plan_compute(Device& device, const ReadValues& read, std::vector<ArrayPtr>&
   return plan;
 }
 
-Plan plan_again(Device& device, const ReadLeaves& read, std::span<const base::Shape> outputs) {
+Plan plan_again(Device& device, const ReadLeaves& read, std::span<const base::Shape> outputs,
+                graph::LeavesPtr& leaves) {
   Plan plan;
   const RecordingLock lock(device);
-  if (!read(plan.trace.leaves) || !graph::are_distinct(plan.trace.leaves)) return plan;
-  for (const graph::DataPtr& leaf : plan.trace.leaves) check_is_array(*leaf);
+  leaves = read();
+  if (leaves == nullptr) return plan;
   check_runs_allowed();
   plan.place = device.launches().reserve();
   plan.outputs.reserve(outputs.size());
