@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
-
 import pytest
 import torch
 from counts import counted
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 
 import torch_xla
-from torch_xla.experimental.assume_pure import assume_pure
 from torch_xla.experimental.fori_loop import fori_loop, while_loop
 from torch_xla.experimental.gradient_accumulation import gradient_accumulation
 from torch_xla.experimental.gru import GRU
@@ -354,31 +351,3 @@ def test_gru_as_a_loop_is_the_gru(options):
         torch.testing.assert_close(g.cpu(), w, rtol=1e-4, atol=1e-4)
     for (name, p), q in zip(ours.named_parameters(), reference.parameters(), strict=True):
         torch.testing.assert_close(p.grad.cpu(), q.grad, rtol=1e-3, atol=1e-4, msg=name)
-
-
-@pytest.mark.parametrize("start_requires_grad", [False, True])
-@pytest.mark.parametrize("kind", ["scan", "fori_loop", "assume_pure"])
-def test_gradients_that_would_be_lost_are_said(device, kind, start_requires_grad):
-    weight = torch.full((2,), 3.0, device=device, requires_grad=True)
-    start = torch.ones(2, device=device, requires_grad=start_requires_grad)
-    zeros = torch.zeros(2, 2, device=device)
-    calls = {
-        "scan": lambda w: scan(lambda c, x: (c * w + x, c), start, zeros)[0],
-        "fori_loop": lambda w: fori_loop(0, 2, lambda i, c: c * w, start),
-        "assume_pure": lambda w: assume_pure(lambda c: c * w * w)(start),
-    }  # fmt: skip
-    with pytest.warns(UserWarning, match=rf"float32\[2\] that requires .* \(at .*{__name__}.py:"):
-        got = calls[kind](weight * 1)
-    assert got.tolist() == [9, 9] and got.requires_grad == start_requires_grad
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert calls[kind](weight.detach()).tolist() == [9, 9]
-        with torch.no_grad():
-            assert calls[kind](weight).tolist() == [9, 9]
-
-
-def test_partitioned_turn_must_take_its_tensors_as_arguments(device):
-    other = torch.ones(2, device=device)
-    x = torch.ones(3, 2, device=device, requires_grad=True)
-    with pytest.raises(RuntimeError, match="scan: with a partition_fn of one's own, all tensors"):
-        scan(lambda c, x: (c + x * other, c), x[0], x, min_cut_rematerialization_partition)

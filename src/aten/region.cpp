@@ -58,7 +58,7 @@ Capture::Capture(runtime::Device& device)
   });
 }
 
-at::Tensor Capture::placeholder(const at::Tensor& like) {
+at::Tensor Capture::placeholder(const at::Tensor& like, bool is_outside) {
   const TensorImpl& impl = expect_xla(like, "capture", "arguments");
   TORCH_CHECK(&impl.xla_device() == device_,
               "capture: expected a tensor on xla:", device_->ordinal(), ", got one on ",
@@ -66,6 +66,9 @@ at::Tensor Capture::placeholder(const at::Tensor& like) {
   const graph::TensorType* type = result_type(impl);
   placeholders_.push_back(std::make_shared<runtime::Placeholder>(type->shape));
   types_.push_back(type);
+  if (!is_outside) {
+    base::internal_check(++num_arguments_ == types_.size(), "arguments are made first");
+  }
   return make_tensor_from_data(*device_, placeholders_.back(), type);
 }
 
@@ -115,7 +118,7 @@ CapturedGraph Capture::finish(at::TensorList results) {
   CapturedGraph graph;
   auto region = std::make_shared<graph::Region>();
   region->trace = walk(results, garbage);
-  region->num_arguments = placeholders_.size();
+  region->num_arguments = num_arguments_;
   region->operands = types_;
   std::map<const graph::Data*, std::uint32_t> positions;
   for (std::uint32_t i = 0; i < placeholders_.size(); ++i) positions[placeholders_[i].get()] = i;

@@ -40,8 +40,10 @@ class Capture {
  public:
   explicit Capture(runtime::Device& device);
 
-  // A tensor of the type of `like`, which must be on the capture's device.
-  at::Tensor placeholder(const at::Tensor& like);
+  // A tensor of the type of `like`, which must be on the capture's device. With `is_outside` it
+  // stands for what the function takes from elsewhere: an operand behind the arguments, which are
+  // made first.
+  at::Tensor placeholder(const at::Tensor& like, bool is_outside);
   // The region from the placeholders, in the order of their making, to the values that `results`
   // have now. What was recorded before the capture began is read, not computed again. Ends the
   // capture.
@@ -62,6 +64,7 @@ class Capture {
   std::unique_ptr<runtime::CaptureScope> scope_;
   std::vector<graph::DataPtr> placeholders_;
   std::vector<const graph::TensorType*> types_;
+  std::size_t num_arguments_ = 0;
   std::vector<Outside> outside_;
 };
 

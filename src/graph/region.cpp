@@ -85,6 +85,8 @@ Types scan_results(const RegionOp& op, std::span<const TensorType* const> operan
   const Region& body = *op.regions[0];
   const std::size_t num_carried = op.parameters.num_carried;
   check_carried(op.kind, body, num_carried);
+  base::internal_check(operands.size() == body.operands.size(), "a scan of ", body.operands.size(),
+                       " operands is given ", operands.size());
   for (std::size_t i = num_carried; i < body.num_arguments; ++i) {
     const base::Shape& shape = operands[i]->shape;
     base::check(!shape.dims.empty() && shape.dims[0] == op.parameters.length, "scan: sequence ",

@@ -44,7 +44,8 @@ void bind_regions(py::module_& m) {
   py::class_<aten::Capture>(m, "_Capture")
       .def(py::init(
           [](int device) { return std::make_unique<aten::Capture>(runtime::device(device)); }))
-      .def("placeholder", &aten::Capture::placeholder)
+      .def("placeholder", &aten::Capture::placeholder, py::arg("like"),
+           py::arg("is_outside") = false)
       .def("finish",
            [](aten::Capture& capture, const Tensors& results) { return capture.finish(results); })
       .def("close", &aten::Capture::close);

@@ -44,9 +44,11 @@ def assume_pure(fn: F, *, add_rng_seed_argument: bool = False) -> F:
     """`fn`, recorded when it meets arguments of new types, and from then on one node in the graph.
 
     What a call costs then does not depend on what `fn` does. It must be pure: its results follow
-    from its arguments, and it does nothing else. Tensors that it takes from elsewhere are
-    constants, with the values that they had when it was recorded. Random numbers are new in each
-    call.
+    from its arguments, and it does nothing else. Random numbers are new in each call.
+
+    Parameters and other leaves that require gradients and that it takes from elsewhere are read
+    anew in each call, and get gradients. All else that it takes from elsewhere is constant, with
+    the values that it had when it was recorded; a warning says so if it requires gradients.
 
     Args:
         fn: takes and returns tensors in any nesting; other arguments are constants, and `fn` is

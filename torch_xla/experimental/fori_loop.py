@@ -15,19 +15,26 @@ from torch_xla._regions import Captured, Tensors
 from torch_xla.experimental import scan as _scan
 
 
-def _captured(function: Callable[..., Any], tensors: Tensors) -> tuple[Captured, Any]:
-    """The region of `function`, and what puts its results into the nesting that it returns."""
-    rest: list[Any] = []
+class _Captured(Captured):
+    """The region of a function of tensors that returns tensors in any nesting.
 
-    def run(*stand_ins: torch.Tensor) -> Tensors:
-        with torch.no_grad():
-            results, result_rest = _regions.flat(function(*stand_ins))
-        rest.append(result_rest)
-        return results
+    Args:
+        function: called with stand-ins that require no gradients.
+    """
 
-    captured = Captured(run, tensors)
-    captured.refuse_writes("torch.cond and while_loop")
-    return captured, rest[0]
+    def __init__(self, function: Callable[..., Any], tensors: Tensors) -> None:
+        # What puts the results into the nesting that the function returns.
+        self.result_rest: Any = None
+        # Of the results: something that the function takes from elsewhere does.
+        self.requires_grad = False
+
+        def run(*stand_ins: torch.Tensor) -> Tensors:
+            results, self.result_rest = _regions.flat(function(*stand_ins))
+            self.requires_grad = any(result.requires_grad for result in results)
+            return [result.detach() for result in results]
+
+        super().__init__(run, tensors)
+        self.refuse_writes("torch.cond and while_loop")
 
 
 def _on_device(values: Sequence[Any]) -> list[torch.Tensor]:
@@ -52,6 +59,20 @@ def while_loop(
     Raises:
         RuntimeError: the body's results are not of the types of `carried_inputs`.
     """
+    results, requires_grad = _while(cond_fn, body_fn, carried_inputs, additional_inputs)
+    if requires_grad:
+        token = torch.empty(0, requires_grad=True)
+        return tuple(_NoGradients.apply(token, *results))  # type: ignore[no-untyped-call]
+    return tuple(results)
+
+
+def _while(
+    cond_fn: Callable[..., torch.Tensor],
+    body_fn: Callable[..., Any],
+    carried_inputs: Sequence[Any],
+    additional_inputs: Sequence[Any] = (),
+) -> tuple[Tensors, bool]:
+    """The loop's results, and whether they would have gradients."""
     carried = _on_device(carried_inputs)
     additional = _on_device(additional_inputs) if additional_inputs else []
     tensors = [*carried, *additional]
@@ -61,23 +82,22 @@ def while_loop(
         results = [results] if isinstance(results, torch.Tensor) else list(results)
         return [*results, *stand_ins[len(carried) :]]
 
-    condition, _ = _captured(cond_fn, tensors)
-    turn, _ = _captured(body, tensors)
+    condition, turn = _Captured(cond_fn, tensors), _Captured(body, tensors)
     results, _ = _XLAC._record_region(
         "while_loop", [condition.graph, turn.graph], tensors, len(tensors)
     )
-    results = results[: len(carried)]
-    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
-        return tuple(_NoGradients.apply(len(carried), *results, *tensors))  # type: ignore[no-untyped-call]
-    return tuple(results)
+    requires_grad = torch.is_grad_enabled() and (
+        turn.requires_grad or any(tensor.requires_grad for tensor in tensors)
+    )
+    return results[: len(carried)], requires_grad
 
 
 class _NoGradients(torch.autograd.Function):
-    """A loop's results, which can't be differentiated although its inputs ask for it."""
+    """A loop's results, which can't be differentiated although what it reads asks for it."""
 
     @staticmethod
-    def forward(ctx: Any, count: int, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        results = tensors[:count]
+    def forward(ctx: Any, token: torch.Tensor, *results: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        del token  # what requires gradients
         ctx.mark_non_differentiable(*(t for t in results if not t.is_floating_point()))
         return tuple(t.view_as(t) for t in results)
 
@@ -94,8 +114,9 @@ def fori_loop(lower: Any, upper: Any, body_fun: Callable[..., Any], *inputs: Any
 
     As `for i in range(lower, upper): inputs = body_fun(i, *inputs)`, where `i` is a tensor.
 
-    Gradients flow through it. For them the number of turns must be known when it is recorded, so
-    that bounds that are xla tensors are read then; without gradients, nothing is read.
+    Gradients flow through it, also to what `body_fun` takes from elsewhere. For them the number of
+    turns must be known when it is recorded, so that bounds that are xla tensors are read then;
+    without gradients, nothing is read.
 
     Returns:
         What the last turn returned: a tensor if there is one of `inputs`, else a tuple.
@@ -107,28 +128,29 @@ def fori_loop(lower: Any, upper: Any, body_fun: Callable[..., Any], *inputs: Any
         results = body_fun(index, *values)
         return [results] if isinstance(results, torch.Tensor) else list(results)
 
-    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in carried):
-        lower, upper = int(lower), int(upper)
-    lower, upper = (
-        int(b) if isinstance(b, torch.Tensor) and b.device.type == "cpu" else b
-        for b in (lower, upper)
-    )
-    if isinstance(lower, int) and isinstance(upper, int):
-        if lower >= upper:
-            results: Sequence[torch.Tensor] = carried
-        else:
-            numbers = torch.arange(lower, upper, device=device)
-            out, _ = _scan.scan(
-                lambda values, index: (turn(index, *values), None), carried, numbers
-            )
-            results = out
+    def counted(start: int, stop: int) -> Sequence[torch.Tensor]:
+        if start >= stop:
+            return carried
+        numbers = torch.arange(start, stop, device=device)
+        function = lambda values, index: (turn(index, *values), None)  # noqa: E731
+        results: list[torch.Tensor] = _scan.scan(function, carried, numbers)[0]
+        return results
+
+    bounds = (lower, upper)
+    needs_grad = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in carried)
+    if needs_grad or not any(
+        isinstance(b, torch.Tensor) and b.device.type != "cpu" for b in bounds
+    ):
+        results = counted(int(lower), int(upper))
     else:
-        start, stop = (torch.as_tensor(b, device=device).reshape(()) for b in (lower, upper))
-        _, _, *results = while_loop(
+        start, stop = (torch.as_tensor(b, device=device).reshape(()) for b in bounds)
+        results, needs_grad = _while(
             lambda i, end, *values: i < end,
             lambda i, end, *values: (i + 1, end, *turn(i, *values)),
             (start, stop.to(start.dtype), *carried),
         )
+        # What the body takes from elsewhere may require gradients.
+        results = counted(int(lower), int(upper)) if needs_grad else results[2:]
     return results[0] if len(results) == 1 else tuple(results)
 
 
@@ -137,11 +159,11 @@ def cond_operator(pred: Any, true_fn: Any, false_fn: Any, operands: Sequence[Any
     if not isinstance(pred, torch.Tensor) or not _XLAC._is_xla_tensor(pred):
         return (true_fn if pred else false_fn)(*operands)
     tensors = _on_device(operands)
-    branches = [_captured(branch, tensors) for branch in (true_fn, false_fn)]
+    branches = [_Captured(branch, tensors) for branch in (true_fn, false_fn)]
     results, _ = _XLAC._record_region(
-        "cond", [captured.graph for captured, _ in branches], [pred, *tensors]
+        "cond", [captured.graph for captured in branches], [pred, *tensors]
     )
-    return _regions.unflat(results, branches[0][1])
+    return _regions.unflat(results, branches[0].result_rest)
 
 
 def while_loop_operator(

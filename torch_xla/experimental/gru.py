@@ -40,23 +40,15 @@ class GRU(torch.nn.GRU):
         bias_ih, bias_hh = biases or (None, None)
         # What does not depend on the hidden state is one product for all turns.
         inputs = torch.nn.functional.linear(sequence, weight_ih, bias_ih)
-        # Gradients flow to what a loop carries, not to what its function takes from elsewhere.
-        carried = {"hidden": hidden, "weight": weight_hh}
-        if bias_hh is not None:
-            carried["bias"] = bias_hh
 
-        def turn(
-            carry: dict[str, torch.Tensor], x: torch.Tensor
-        ) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
-            before = carry["hidden"]
-            gates = torch.nn.functional.linear(before, carry["weight"], carry.get("bias"))
+        def turn(before: torch.Tensor, x: torch.Tensor) -> _Step:
+            gates = torch.nn.functional.linear(before, weight_hh, bias_hh)
             reset_x, update_x, new_x = x.chunk(3, dim=-1)
             reset_h, update_h, new_h = gates.chunk(3, dim=-1)
             reset = torch.sigmoid(reset_x + reset_h)
             update = torch.sigmoid(update_x + update_h)
             new = torch.tanh(new_x + reset * new_h)
             after = new + update * (before - new)
-            return {**carry, "hidden": after}, after
+            return after, after
 
-        result, outputs = scan(turn, carried, inputs)
-        return result["hidden"], outputs
+        return scan(turn, hidden, inputs)

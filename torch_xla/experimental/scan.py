@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from torch_xla import _XLAC, _regions
+from torch_xla import _XLAC, _closures, _regions
 from torch_xla._halves import Partitioned, SavedByAutograd
 from torch_xla._regions import Captured, Function, Tensors
 
@@ -17,7 +17,11 @@ Y = TypeVar("Y")
 
 
 class _Loop:
-    """A loop's function on flat lists of tensors, captured once for the types of its arguments."""
+    """A loop's function on flat lists of tensors, captured once for the types of its arguments.
+
+    Args:
+        is_kept: for later loops, too.
+    """
 
     def __init__(
         self,
@@ -25,14 +29,20 @@ class _Loop:
         num_carried: int,
         tensors: Tensors,
         partition_fn: Callable[..., Any] | None = None,
+        is_kept: bool = False,
     ) -> None:
-        self.function = function
+        self._function: Function | None = function
         self.num_carried = num_carried
-        self.slices = [t if i < num_carried else t[0] for i, t in enumerate(tensors)]
+        slices = [t if i < num_carried else t[0] for i, t in enumerate(tensors)]
+        # Of their types, as the other examples.
+        self.slices = _regions.stand_ins_like(slices)
         self._partition_fn = partition_fn
+        self.is_kept = is_kept
         self._halves: SavedByAutograd | Partitioned | None = None
-        self._forward: dict[bool, Captured] = {}
+        self._forward: dict[tuple[bool, bool], Captured] = {}
         self._backward: dict[tuple[int, ...], Captured] = {}
+        # Of the results of a turn without gradients: what it closes over may require some.
+        self.requires_grad = False
         self.needs_grad: list[bool] = []  # by result
         # Of the types of the slices of the results' gradients, and of what a turn saves.
         self.result_examples: list[torch.Tensor] = []
@@ -40,66 +50,101 @@ class _Loop:
         # What puts a turn's results into the user's nesting.
         self.result_rest: Any = None
 
+    @property
+    def differentiable(self) -> list[int]:
+        """Those of what is carried that have gradients."""
+        return [i for i in range(self.num_carried) if self.slices[i].is_floating_point()]
+
     def forward(self, saves: bool) -> Captured:
         """The function's region; with `saves`, what the backward pass needs of each turn is a
         result too."""
-        captured = self._forward.get(saves)
+        key = (saves, saves or torch.is_grad_enabled())
+        captured = self._forward.get(key)
         if captured is None:
             run = self._run_and_save if saves else self._run
-            captured = self._forward[saves] = Captured(run, self.slices)
+            captured = Captured(run, self.slices, closing_over="scan", is_kept=self.is_kept)
             captured.refuse_writes("scan")
+            self._forward[key] = captured
         return captured
 
+    def release(self) -> None:
+        """The loop was recorded, and will not be again: at most its derivative."""
+        self._function = None
+        self._forward.pop((False, torch.is_grad_enabled()), None)
+        for captured in self._forward.values():
+            captured.release()
+
     def _run(self, *stand_ins: torch.Tensor) -> Tensors:
-        results = list(self.function(*stand_ins))
-        _regions.warn_of_lost_gradients("scan", results)
+        assert self._function is not None
+        results = _closures.inside(self._function(*stand_ins))
+        self.requires_grad |= any(result.requires_grad for result in results)
         return [result.detach() for result in results]
 
     def _run_and_save(self, *stand_ins: torch.Tensor) -> Tensors:
+        assert self._function is not None
         if self._partition_fn is None:
-            self._halves = SavedByAutograd(self.function, self.num_carried)
+            saving = SavedByAutograd(self.num_carried)
+            results, saved = saving.forward(self._function, stand_ins)
+            self._halves = saving
         else:
-            self._halves = Partitioned(self.function, self._partition_fn, stand_ins)
-        results, saved = self._halves.forward(stand_ins)
+            divided = Partitioned(self._function, self._partition_fn, stand_ins)
+            results, saved = divided.forward(stand_ins)
+            self._halves = divided
         self.needs_grad = self._halves.needs_grad
         return [*results, *saved]
 
     def backward(self, wanted: tuple[int, ...]) -> Captured:
-        """The region of a turn backwards: (gradients of what was carried on; slices of what the
-        turn saved, of the sequences, of the results' gradients) to (gradients of what it started
-        from; gradients of the sequences' slices)."""
+        """The region of a turn backwards: (gradients of what was carried on, sums of the gradients
+        of what the function closes over; slices of what the turn saved, of the sequences, of the
+        results' gradients) to (gradients of what it started from, new sums; gradients of the
+        sequences' slices).
+
+        Args:
+            wanted: sequences, as their places among all arguments, and what the function closes
+                over, which counts as further arguments.
+        """
         captured = self._backward.get(wanted)
         if captured is not None:
             return captured
-        num_carried, num_saved = self.num_carried, len(self.saved_examples)
-        differentiable = [i for i in range(num_carried) if self.slices[i].is_floating_point()]
-        all_wanted = tuple(dict.fromkeys([*differentiable, *wanted]))
+        outside = self.forward(True).outside
+        differentiable, num_carried = self.differentiable, self.num_carried
+        num_arguments, num_saved = len(self.slices), len(self.saved_examples)
+        summed = [i for i in wanted if i >= num_arguments]
+        all_wanted = tuple([*differentiable, *summed, *(i for i in wanted if i < num_arguments)])
         halves = self._halves
         assert halves is not None
 
         def backward(*tensors: torch.Tensor) -> Tensors:
             carried_grads = dict(zip(differentiable, tensors, strict=False))
             rest = tensors[len(differentiable) :]
+            sums, rest = rest[: len(summed)], rest[len(summed) :]
             saved, rest = rest[:num_saved], rest[num_saved:]
-            num_sequences = len(self.slices) - num_carried
+            num_sequences = num_arguments - num_carried
             sequences, result_grads = rest[:num_sequences], iter(rest[num_sequences:])
             given = [
                 carried_grads[i] if i < num_carried else next(result_grads)
                 for i, needs in enumerate(self.needs_grad)
                 if needs
             ]
-            found = halves.backward(saved, sequences, given, all_wanted)
-            targets = [self.slices[i] for i in all_wanted]
-            return _regions.zeros_for_none(found, targets)
+            found = list(halves.backward(saved, sequences, given, all_wanted))
+            for i, total in enumerate(sums, len(differentiable)):
+                grad = found[i]
+                found[i] = total if grad is None else total + grad
+            return _regions.zeros_for_none(found, [all_inputs[i] for i in all_wanted])
 
-        examples = [self.slices[i] for i in differentiable] + self.saved_examples
+        all_inputs = [*self.slices, *outside]
+        examples = [all_inputs[i] for i in [*differentiable, *summed]] + self.saved_examples
         examples += self.slices[num_carried:] + self.result_examples
-        captured = Captured(backward, examples, self.forward(True).rng_state)
-        self._backward[wanted] = captured
+        rng_state = self.forward(True).rng_state
+        captured = Captured(backward, examples, rng_state, "scan", self.is_kept, outside)
+        if self.is_kept:
+            self._backward[wanted] = captured
         return captured
 
 
 class _Scan(torch.autograd.Function):
+    """A loop's turns: its arguments, and then what its function closes over."""
+
     @staticmethod
     def forward(
         ctx: Any, loop: _Loop, length: int, reverse: bool, *tensors: torch.Tensor
@@ -110,8 +155,9 @@ class _Scan(torch.autograd.Function):
         )
         count = len(loop.needs_grad)
         results, saved = results[:count], results[count:]
-        loop.saved_examples = [stack[0] for stack in saved]
+        loop.saved_examples = _regions.stand_ins_like([stack[0] for stack in saved])
         ctx.loop, ctx.length, ctx.reverse, ctx.keys = loop, length, reverse, keys
+        ctx.num_saved = len(saved)
         ctx.save_for_backward(*saved, *tensors[loop.num_carried :])
         ctx.mark_non_differentiable(
             *(r for r, needs in zip(results, loop.needs_grad, strict=True) if not needs)
@@ -121,47 +167,64 @@ class _Scan(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         loop: _Loop = ctx.loop
-        num_carried, num_inputs = loop.num_carried, len(loop.slices)
-        saved = list(ctx.saved_tensors)  # slices of what each turn saved; the sequences
-        differentiable = [i for i in range(num_carried) if loop.slices[i].is_floating_point()]
+        num_carried, num_arguments = loop.num_carried, len(loop.slices)
+        num_stacks = ctx.num_saved + num_arguments - num_carried
+        tensors = list(ctx.saved_tensors)
+        # Slices of what each turn saved, and the sequences; what the function closes over.
+        stacks, outside = tensors[:num_stacks], tensors[num_stacks:]
+        differentiable = loop.differentiable
         carried = [
-            grads[i] if loop.needs_grad[i] else torch.zeros_like(loop.slices[i])
+            grads[i] if loop.needs_grad[i] else _regions.zeros_of(loop.slices[i])
             for i in differentiable
         ]
         result_grads = [
             grad for i, grad in enumerate(grads) if i >= num_carried and loop.needs_grad[i]
         ]
-        loop.result_examples = [grad[0] for grad in result_grads]
+        loop.result_examples = _regions.stand_ins_like([grad[0] for grad in result_grads])
         wanted = tuple(
             i for i, needs in enumerate(ctx.needs_input_grad[3:]) if needs and i >= num_carried
         )
+        summed = [i for i in wanted if i >= num_arguments]
+        carried += [_regions.zeros_of(outside[i - num_arguments]) for i in summed]
         back = loop.backward(wanted)
-        keys = _regions.same_keys(back.graph, loop.forward(True).graph, ctx.keys)
+        keys = _regions.same_keys(back, loop.forward(True), ctx.keys)
         found, _ = _XLAC._record_region(
             "scan",
             [back.graph],
-            [*carried, *saved, *result_grads],
+            [*carried, *stacks, *result_grads, *outside],
             len(carried),
             ctx.length,
             not ctx.reverse,
             keys,
         )
-        out: list[torch.Tensor | None] = [None] * num_inputs
-        for i, grad in zip([*differentiable, *wanted], found, strict=True):
+        places = [*differentiable, *summed, *(i for i in wanted if i < num_arguments)]
+        out: list[torch.Tensor | None] = [None] * (num_arguments + len(outside))
+        for i, grad in zip(places, found, strict=True):
             out[i] = grad if ctx.needs_input_grad[3 + i] else None
         return (None, None, None, *out)
 
 
 def run(loop: _Loop, tensors: Tensors, length: int, reverse: bool = False) -> Tensors:
     """The loop on what it carries at first and on the sequences."""
-    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
-        loop.forward(True)
-        results: Tensors = _Scan.apply(loop, length, reverse, *tensors)  # type: ignore[no-untyped-call]
-        return results
-    captured = loop.forward(False)
-    return _XLAC._record_region(
-        "scan", [captured.graph], list(tensors), loop.num_carried, length, reverse
-    )[0]
+    tensors = _closures.inside(tensors)
+    needs_grad = False
+    if torch.is_grad_enabled():
+        needs_grad = any(tensor.requires_grad for tensor in tensors)
+        if not needs_grad:
+            loop.forward(False)
+            needs_grad = loop.requires_grad
+    captured = loop.forward(needs_grad)
+    operands = [*tensors, *captured.outside_operands()]
+    results: Tensors
+    if needs_grad:
+        results = _Scan.apply(loop, length, reverse, *operands)  # type: ignore[no-untyped-call]
+    else:
+        results, _ = _XLAC._record_region(
+            "scan", [captured.graph], operands, loop.num_carried, length, reverse
+        )
+    if not loop.is_kept:
+        loop.release()
+    return results
 
 
 def default_partition(
@@ -190,8 +253,8 @@ def scan(
     """Apply `fn` to the slices of `xs` one after the other, as one loop of the program.
 
     As `for x in xs: carry, y = fn(carry, x)`, with the y's stacked. What is compiled does not grow
-    with the number of slices. Gradients flow to `init` and `xs`, and to nothing that `fn` takes
-    from elsewhere: a warning says so if that requires any.
+    with the number of slices. Gradients flow to `init` and `xs`, and to what `fn` takes from
+    elsewhere, such as a module's parameters.
 
     Args:
         fn: takes what is carried and a slice; returns what is carried on, of the same types, and a
@@ -203,10 +266,10 @@ def scan(
             `num_fwd_outputs`. What the first computes and the second needs is kept for every
             turn. By default that is what autograd keeps; with
             `torch._functorch.partitioners.min_cut_rematerialization_partition` it is less, and the
-            rest is computed again. With a function of one's own `fn` takes no tensors from
-            elsewhere.
+            rest is computed again.
         is_fn_pure: `fn` does the same whenever it is called on tensors of the same types, so that
-            it need not be called again.
+            it need not be called again. Parameters that it takes from elsewhere are read anew each
+            time; other tensors are constants.
 
     Raises:
         RuntimeError: what `fn` carries on is not of the types of what it was given, or it writes to
@@ -246,7 +309,7 @@ def scan(
             return [*carried_on, *results]
 
         partition = None if partition_fn is default_partition else partition_fn
-        found = loop = _Loop(function, num_carried, tensors, partition)
+        found = loop = _Loop(function, num_carried, tensors, partition, is_kept=key is not None)
         if key is not None:
             _pure_loops[key] = found
     results = run(found, tensors, length)
