@@ -102,16 +102,8 @@ def shared_outcome(call, share, memory, device):
     return "a result" if is_shared else found
 
 
-# Whether out tensors are looked at before they are resized depends on the operator.
-PLACED = [
-    (name, share)
-    for name in (*INDICES, *MASKS)
-    for share in SHARED
-    if not (name.endswith("out=") and share in ("one", "number"))
-]
-
-
-@pytest.mark.parametrize(("name", "share"), PLACED)
+@pytest.mark.parametrize("share", SHARED)
+@pytest.mark.parametrize("name", (*INDICES, *MASKS))
 def test_index_or_mask_in_the_memory_that_is_written_is_refused_as_on_the_cpu(name, share, device):
     call = INDICES.get(name) or MASKS[name]
     memory = torch.tensor([0, 1, 2, 2, 0, 1])
@@ -119,6 +111,70 @@ def test_index_or_mask_in_the_memory_that_is_written_is_refused_as_on_the_cpu(na
         memory = memory % 2 == 0
     want = shared_outcome(call, share, memory, "cpu")
     assert shared_outcome(call, share, memory, device) == want
+
+
+# How an out tensor of another size and what is read, of three elements, lie in one memory.
+RESIZED = {
+    "shrinks out of what is read": lambda x: (x[:4], x[3:6]),
+    "grows into what is read": lambda x: (x[:1], x[1:4]),
+    "shrinks beside what is read": lambda x: (x[6:], x[:3]),
+    "repeats": lambda x: (x[6:7].expand(4), x[:3]),
+}
+WRITTEN = {
+    "add": lambda o, r: torch.add(r, 1, out=o),
+    "add of rows": lambda o, r: torch.add(r.view(3, 1), r.new_ones(1, 2), out=o),
+    "ceil of integers": lambda o, r: torch.ceil(r, out=o),
+    "nan_to_num of integers": lambda o, r: torch.nan_to_num(r, out=o),
+    "conj_physical of integers": lambda o, r: torch.conj_physical(r, out=o),
+    "where": lambda o, r: torch.where(r > 0, r, r + 1, out=o),
+    "gather": lambda o, r: torch.gather(r, 0, places(r), out=o),
+    "gather, index": lambda o, r: torch.gather(r + 1, 0, r, out=o),
+    "index_select": lambda o, r: torch.index_select(r, 0, places(r), out=o),
+    "index_select, index": lambda o, r: torch.index_select(r + 1, 0, r, out=o),
+    "take": lambda o, r: torch.take(r, places(r), out=o),
+    "scatter": lambda o, r: torch.scatter(r, 0, places(r), 1, out=o),
+    "scatter, index": lambda o, r: torch.scatter(r + 1, 0, r, 1, out=o),
+    "scatter, source": lambda o, r: torch.scatter(r + 1, 0, places(r), r, out=o),
+    "index_add, source": lambda o, r: torch.index_add(r + 1, 0, places(r), r, out=o),
+    "masked_select": lambda o, r: torch.masked_select(r, r > -1, out=o),
+    "nonzero": lambda o, r: torch.nonzero(r, out=o),
+    "cat": lambda o, r: torch.cat([r[:1], r[1:]], out=o),
+    "stack": lambda o, r: torch.stack([r], out=o),
+    "cumsum": lambda o, r: torch.cumsum(r, 0, out=o),
+    "sort": lambda o, r: torch.sort(r, out=(o, r + 1)),
+    "sort, indices": lambda o, r: torch.sort(r, out=(r + 1, o)),
+    "kthvalue": lambda o, r: torch.kthvalue(r.view(3, 1), 1, 1, True, out=(o, r + 1)),
+    "kthvalue, indices": lambda o, r: torch.kthvalue(r.view(3, 1), 1, 1, True, out=(r + 1, o)),
+    "topk, indices": lambda o, r: torch.topk(r, 3, out=(r + 1, o)),
+    "max": lambda o, r: torch.max(r.view(3, 1), 1, out=(o, r + 1)),
+    "max, indices": lambda o, r: torch.max(r.view(3, 1), 1, out=(r + 1, o)),
+    "aminmax": lambda o, r: torch.aminmax(r.view(3, 1), dim=1, out=(o, r + 1)),
+    "addmv": lambda o, r: torch.addmv(r, r.new_ones(3, 2), r.new_ones(2), out=o),
+    "addmv of a number": lambda o, r: torch.addmv(r[:1], r.new_ones(3, 2), r.new_ones(2), out=o),
+    "addmv, vector": lambda o, r: torch.addmv(r + 1, r.new_ones(3, 3), r, out=o),
+    "addr": lambda o, r: torch.addr(r, r.new_ones(1), r.new_ones(3), out=o),
+    "addr, vector": lambda o, r: torch.addr(r + 1, r.new_ones(1), r, out=o),
+}
+
+
+# The CPU's kthvalue looks at its input alone.
+RESIZING = [
+    (name, share)
+    for name in WRITTEN
+    for share in RESIZED
+    if (name, share) != ("kthvalue", "repeats")
+]
+
+
+@pytest.mark.parametrize(("name", "share"), RESIZING)
+def test_out_tensor_of_another_size_is_looked_at_when_the_cpu_does(name, share, device):
+    def call(device):
+        memory = torch.tensor([0, 1, 2, 2, 0, 1, 2, 2, 2, 2, 2]).to(device)
+        found = outcome(lambda: WRITTEN[name](*RESIZED[share](memory)))
+        is_shared = "what is read" in share and "beside" not in share
+        return "a result" if is_shared and isinstance(found[0], list) else found
+
+    assert call(device) == call("cpu")
 
 
 def test_one_mask_without_dimensions_chooses_all_or_nothing(device):

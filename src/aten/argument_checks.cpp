@@ -11,7 +11,7 @@
 #include <c10/core/DefaultDtype.h>
 
 #include "aten/meta_kernel.h"
-#include "aten/record.h"
+#include "aten/overlap.h"
 #include "aten/tensor.h"
 
 namespace torch_xla::aten {
@@ -134,6 +134,16 @@ void check_random_any(Arguments arguments) {
                               self.scalar_type(), "'");
 }
 
+void check_quantization(Arguments arguments) {
+  const std::int64_t zero_point = arguments[2].toInt();
+  const std::int64_t quant_min = arguments[3].toInt();
+  const std::int64_t quant_max = arguments[4].toInt();
+  TORCH_CHECK(quant_min <= quant_max,
+              "`quant_min` should be less than or         equal to `quant_max`.");
+  TORCH_CHECK(quant_min <= zero_point && zero_point <= quant_max,
+              "`zero_point` must be between `quant_min` and `quant_max`.");
+}
+
 const graph::TensorType* type_of_self(Arguments arguments) {
   const TensorImpl* self = as_xla(arguments[0].toTensor());
   return self == nullptr ? nullptr : self->xla_type();
@@ -179,6 +189,7 @@ constexpr Entry kChecks[] = {
     {"conj_physical_", check_conj},
     {"constant_pad_nd", check_fits_self<2>},
     {"exponential", check_exponential},
+    {"fake_quantize_per_tensor_affine_cachemask", check_quantization},
     {"fill.Scalar", check_fits_self<1>},
     {"full", check_fits_dtype<1, 2>},
     {"full_like", check_fits_dtype<1, 2>},

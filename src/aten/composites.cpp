@@ -13,6 +13,7 @@
 
 #include <tuple>
 
+#include "aten/out_kernel.h"
 #include "aten/record.h"
 #include "aten/tensor.h"
 
@@ -108,8 +109,9 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> attention_backward(
 // Torch writes through `_unsafe_view` of `out`, which shares no memory here.
 torch::CppFunction kron_out() {
   const auto kron = c10::Dispatcher::singleton().findSchemaOrThrow("aten::kron", "");
+  const auto out = c10::Dispatcher::singleton().findSchemaOrThrow("aten::kron", "out");
   return torch::CppFunction::makeFromBoxedKernel(c10::BoxedKernel::makeFromFunctor(
-      std::make_unique<OutKernel>(kron, std::vector<std::size_t>{2})));
+      std::make_unique<OutKernel>(out, kron, std::vector<std::size_t>{2})));
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 
 #include "aten/device.h"
 #include "aten/errors.h"
+#include "aten/overlap.h"
 #include "aten/record.h"
 #include "aten/tensor.h"
 #include "aten/view_maker.h"

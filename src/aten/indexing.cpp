@@ -7,6 +7,7 @@
 
 #include "aten/copy.h"
 #include "aten/dynamic_shapes.h"
+#include "aten/overlap.h"
 #include "aten/record.h"
 #include "aten/tensor.h"
 

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "aten/meta_kernel.h"
+#include "aten/overlap.h"
 
 namespace torch_xla::aten {
 namespace {
@@ -253,7 +254,7 @@ std::unique_ptr<Operator> plan_operator(const c10::OperatorHandle& handle, std::
   op->compiled_meta = compiled_meta_kernel(handle);
   op->is_pointwise = is_pointwise(handle);
   op->memory_format_argument = find_argument(handle.schema(), "memory_format");
-  op->apart = apart_of(functional_name(op->schema));
+  op->apart = apart_of(functional_name(op->schema)).tensors;
   op->check = find_argument_check(op->schema.name);
   if (op->check == nullptr) op->check = find_argument_check(functional_name(op->schema));
   op->counter = &base::counter("xla::" + op->schema.name);

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "aten/argument_checks.h"
-#include "aten/out_arguments.h"
 #include "base/metrics.h"
 #include "graph/schema.h"
 #include "ops/registry.h"

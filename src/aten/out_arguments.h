@@ -1,5 +1,5 @@
-// What PyTorch's kernels for the CPU ask of the tensors that a call writes, beyond what compiled
-// Meta kernels say: those given as `out=`, and those that may share no memory with what is read.
+// What PyTorch's kernels for the CPU ask of the tensors given as `out=`, beyond what compiled Meta
+// kernels say.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,24 +9,26 @@
 
 namespace torch_xla::aten {
 
-// Whether an argument may share memory with the one that is written.
-enum class Apart : char {
-  kPartly = 'p',      // all of its elements, or none
-  kAll = 'x',         // not at all
-  kAllBut0Dim = 'n',  // not at all, if it has dimensions
-  kFree = '-',        // as it likes: it is read before
+// Of the first out tensor of an operator.
+struct OutRule {
+  std::string_view op;
+  // In the operator's own words, what is wrong with another dtype than the result's; empty: any
+  // dtype that the result's can be cast to. {Want} and {Got} stand for names of dtypes such as
+  // Float, {want} and {got} for such as float.
+  std::string_view dtype_error;
+  bool resizes_silently = false;
+  // Throws if the result cannot be cast; null: as most operators do.
+  void (*check_cast)(at::ScalarType from, at::ScalarType to) = nullptr;
 };
-// Of the operator's tensors, in order: a letter each, of which the last stands for the rest too.
-// Empty where nothing is known. `name` is like "index_add", "max.dim_max".
-std::string_view apart_of(std::string_view name);
+// Null if there is nothing special about the operator.
+const OutRule* find_out_rule(const c10::OperatorHandle& handle);
 
-// Throws if `out`, the argument of this position among the out tensors, must have the result's
-// dtype and has not.
-void check_out_dtype(const c10::OperatorHandle& handle, std::size_t position,
-                     const at::Tensor& result, const at::Tensor& out);
+// Throws if `out`, the first out tensor, must have the result's dtype and has not.
+void check_out_dtype(const OutRule* rule, const at::Tensor& result, const at::Tensor& out);
 
 // For operators without a compiled Meta kernel: throws if the result cannot be cast to the dtype of
 // `out`; warns if `out` would be resized.
-void check_out(const c10::OperatorHandle& handle, const at::Tensor& result, const at::Tensor& out);
+void check_out(const c10::OperatorHandle& handle, const OutRule* rule, const at::Tensor& result,
+               const at::Tensor& out);
 
 }  // namespace torch_xla::aten

@@ -1,45 +1,25 @@
 // The recording kernel.
 #include "aten/record.h"
 
-#include <ATen/ops/empty.h>
 #include <c10/util/SmallVector.h>
 
-#include <algorithm>
 #include <atomic>
 #include <mutex>
-#include <set>
 
 #include "aten/call.h"
 #include "aten/eager.h"
 #include "aten/errors.h"
 #include "aten/infer.h"
-#include "aten/meta_kernel.h"
-#include "aten/out_arguments.h"
+#include "aten/overlap.h"
 #include "base/settings.h"
 #include "graph/location.h"
 
 namespace torch_xla::aten {
 namespace {
 
-using Impls = c10::SmallVector<TensorImpl*, 8>;
-
-void append_xla(const c10::IValue& value, Impls& out) {
-  if (value.isTensor()) {
-    if (TensorImpl* impl = as_xla(value.toTensor())) out.push_back(impl);
-  } else if (value.isTensorList()) {
-    for (const at::Tensor& tensor : value.toTensorList()) {
-      if (TensorImpl* impl = as_xla(tensor)) out.push_back(impl);
-    }
-  } else if (value.isOptionalTensorList()) {
-    for (const std::optional<at::Tensor>& tensor : value.toOptionalTensorList()) {
-      if (tensor.has_value()) append_xla(*tensor, out);
-    }
-  }
-}
-
-Impls written_tensors(const std::vector<std::size_t>& indices,
-                      at::ArrayRef<c10::IValue> arguments) {
-  Impls out;
+TensorImpls written_tensors(const std::vector<std::size_t>& indices,
+                            at::ArrayRef<c10::IValue> arguments) {
+  TensorImpls out;
   for (const std::size_t i : indices) append_xla(arguments[i], out);
   return out;
 }
@@ -62,32 +42,6 @@ const graph::Entry* make_entry(const Operator& op, const Call& call,
   return memo().insert(call.words(), std::move(entry));
 }
 
-enum class Overlap { kNone, kPart, kWhole };
-
-// PyTorch looks no further than tensors without gaps.
-Overlap overlap_of(const TensorImpl& a, const TensorImpl& b) {
-  if (&a == &b) return Overlap::kWhole;
-  if (a.alias() != b.alias() || a.numel() == 0 || b.numel() == 0) return Overlap::kNone;
-  if (!a.is_non_overlapping_and_dense() || !b.is_non_overlapping_and_dense()) return Overlap::kNone;
-  const auto range = [](const TensorImpl& tensor) {
-    const auto width = static_cast<std::int64_t>(tensor.itemsize());
-    const std::int64_t first = tensor.storage_offset() * width;
-    return std::pair(first, first + tensor.numel() * width);
-  };
-  const auto [begin, end] = range(a);
-  const auto [other_begin, other_end] = range(b);
-  if (end <= other_begin || other_end <= begin) return Overlap::kNone;
-  const bool is_whole = begin == other_begin && end == other_end && a.strides() == b.strides();
-  return is_whole ? Overlap::kWhole : Overlap::kPart;
-}
-
-[[noreturn]] void throw_shared_memory() {
-  TORCH_CHECK(false,
-              "unsupported operation: some elements of the input tensor and the written-to tensor "
-              "refer to a single memory location. Please clone() the tensor before performing the "
-              "operation.");
-}
-
 struct Recorded {
   c10::SmallVector<graph::AliasRef, 4> results;  // empty for undefined results and written ones
   std::uint64_t num_pending = 0;                 // now and then: recorded since the last barrier
@@ -95,7 +49,7 @@ struct Recorded {
 
 // Appends the node and, in the same hold of the lock, makes what the call makes: aliases for fresh
 // results, new values for what it writes.
-Recorded record(const Call& call, const graph::Entry* entry, const Impls& written,
+Recorded record(const Call& call, const graph::Entry* entry, const TensorImpls& written,
                 std::size_t num_fresh) {
   Recorded recorded;
   std::vector<graph::NodeRef> garbage;
@@ -169,22 +123,6 @@ void push_results(const Operator& op, const Call& call, Recorded recorded,
   for (c10::IValue& result : results) stack->push_back(std::move(result));
 }
 
-// Throws where PyTorch refuses a call that writes the one tensor and reads the other, the
-// `position`-th of its tensors.
-void check_read(std::string_view apart, const TensorImpl& written, const TensorImpl& read,
-                std::size_t position) {
-  const auto rule = apart.empty() ? Apart::kPartly
-                                  : static_cast<Apart>(apart[std::min(position, apart.size() - 1)]);
-  switch (rule) {
-    case Apart::kPartly: return check_no_partial_overlap(written, read);
-    case Apart::kAllBut0Dim:
-      if (read.dim() == 0) return check_no_partial_overlap(written, read);
-      [[fallthrough]];
-    case Apart::kAll: return check_apart(written, read);
-    case Apart::kFree: return;
-  }
-}
-
 // Of an in-place call, which has one operand for each of its tensors.
 void check_reads(const Operator& op, const Call& call, const TensorImpl& written) {
   std::size_t position = 0;
@@ -200,37 +138,6 @@ graph::Memo& memo() {
   return *instance;
 }
 
-bool has_repeats(const graph::TensorType& type) {
-  if (type.shape.num_elements() == 0) return false;
-  for (std::size_t i = 0; i < type.strides.size(); ++i) {
-    if (type.strides[i] == 0 && type.shape.dims[i] > 1) return true;
-  }
-  return false;
-}
-
-void check_no_overlap(const graph::TensorType& type) {
-  TORCH_CHECK(!has_repeats(type),
-              "unsupported operation: more than one element of the written-to tensor refers to a "
-              "single memory location. Please clone() the tensor before performing the "
-              "operation.");
-}
-
-void warn_if_repeated(const TensorImpl& written, std::string_view name, std::string_view form) {
-  if (!has_repeats(*written.xla_type())) return;
-  TORCH_WARN("Use of ", name,
-             " on expanded tensors is deprecated. Please clone() the tensor before performing this "
-             "operation. This also applies to advanced indexing e.g. ",
-             form);
-}
-
-void check_apart(const TensorImpl& written, const TensorImpl& read) {
-  if (overlap_of(written, read) != Overlap::kNone) throw_shared_memory();
-}
-
-void check_no_partial_overlap(const TensorImpl& written, const TensorImpl& read) {
-  if (overlap_of(written, read) == Overlap::kPart) throw_shared_memory();
-}
-
 void RecordingKernel::operator()(const c10::OperatorHandle&, c10::DispatchKeySet,
                                  torch::jit::Stack* stack) {
   const Operator& op = *op_;
@@ -243,7 +150,7 @@ void RecordingKernel::operator()(const c10::OperatorHandle&, c10::DispatchKeySet
   op.counter->add();
   const auto arguments = torch::jit::last(*stack, op.arguments.size());
   std::size_t num_fresh = entry->outputs.size();
-  Impls written;
+  TensorImpls written;
   if (!op.written.empty()) {
     written = written_tensors(op.written, arguments);
     num_fresh -= written.size();
@@ -281,87 +188,6 @@ Recorder::Recorder(const char* name, const char* overload)
 at::Tensor Recorder::operator()(torch::jit::Stack stack) {
   (*kernel_)(handle_, {}, &stack);
   return stack.front().toTensor();
-}
-
-std::optional<std::size_t> OutKernel::missing_dtype(
-    const std::vector<c10::IValue>& arguments) const {
-  static const std::set<std::string> kNames = {"aten::sum",    "aten::mean",    "aten::prod",
-                                               "aten::cumsum", "aten::cumprod", "aten::nansum"};
-  const c10::FunctionSchema& schema = functional_.schema();
-  if (!kNames.contains(schema.name())) return std::nullopt;
-  const std::optional<int> dtype = schema.argumentIndexWithName("dtype");
-  if (!dtype.has_value()) return std::nullopt;
-  const auto index = static_cast<std::size_t>(*dtype);
-  return arguments[index].isNone() ? std::optional(index) : std::nullopt;
-}
-
-void OutKernel::check_memory(const c10::OperatorHandle& handle,
-                             const std::vector<c10::IValue>& arguments) const {
-  // What PyTorch generates from the functional overload copies its result.
-  if (handle.hasTag(at::Tag::generated)) return;
-  const std::string name = c10::toString(handle.operator_name()).substr(6);
-  const std::string_view apart = apart_of(name);
-  if (apart.empty() && !is_pointwise(functional_)) return;
-  Impls reads;
-  for (std::size_t k = 0; k < arguments.size(); ++k) {
-    if (std::find(out_arguments_.begin(), out_arguments_.end(), k) == out_arguments_.end()) {
-      append_xla(arguments[k], reads);
-    }
-  }
-  for (const std::size_t i : out_arguments_) {
-    const TensorImpl& written = *as_xla(arguments[i].toTensor());
-    check_no_overlap(*written.xla_type());
-    for (std::size_t k = 0; k < reads.size(); ++k) check_read(apart, written, *reads[k], k);
-  }
-}
-
-void OutKernel::check(const c10::OperatorHandle& handle, const std::vector<c10::IValue>& arguments,
-                      const torch::jit::Stack& results) {
-  std::call_once(looked_, [&] { compiled_meta_ = compiled_meta_kernel(handle); });
-  if (compiled_meta_.has_value()) {
-    const torch::jit::Stack stack(arguments.begin(), arguments.end());
-    call_on_meta(handle, &*compiled_meta_, arguments.size(), stack);
-  }
-  for (std::size_t k = 0; k < out_arguments_.size(); ++k) {
-    const at::Tensor out = arguments[out_arguments_[k]].toTensor();
-    check_out_dtype(handle, k, results[k].toTensor(), out);
-    if (compiled_meta_.has_value()) continue;
-    check_no_overlap(*as_xla(out)->xla_type());
-    check_out(handle, results[k].toTensor(), out);
-  }
-}
-
-void OutKernel::operator()(const c10::OperatorHandle& handle, c10::DispatchKeySet,
-                           torch::jit::Stack* stack) {
-  const c10::FunctionSchema& schema = handle.schema();
-  const std::size_t num_arguments = schema.arguments().size();
-  const auto arguments = torch::jit::last(*stack, num_arguments).vec();
-  for (const std::size_t i : out_arguments_) {
-    expect_xla(arguments[i].toTensor(), schema.name().substr(6), schema.arguments()[i].name());
-  }
-  torch::jit::drop(*stack, num_arguments);
-  torch::jit::Stack results;
-  const std::optional<std::size_t> dtype = missing_dtype(arguments);
-  for (std::size_t i = 0; i < num_arguments - out_arguments_.size(); ++i) {
-    if (dtype == i) {
-      results.emplace_back(arguments[out_arguments_.front()].toTensor().scalar_type());
-    } else {
-      results.push_back(arguments[i]);
-    }
-  }
-  functional_.callBoxed(&results);
-  check(handle, arguments, results);
-  for (std::size_t k = 0; k < out_arguments_.size(); ++k) {
-    const at::Tensor& out = arguments[out_arguments_[k]].toTensor();
-    const at::IntArrayRef sizes = results[k].toTensor().sizes();
-    if (out.sizes() != sizes) out.resize_(sizes);
-  }
-  check_memory(handle, arguments);
-  for (std::size_t k = 0; k < out_arguments_.size(); ++k) {
-    const at::Tensor& out = arguments[out_arguments_[k]].toTensor();
-    out.copy_(results[k].toTensor());
-    stack->push_back(out);
-  }
 }
 
 }  // namespace torch_xla::aten

@@ -17,6 +17,7 @@
 #include "aten/host_calls.h"
 #include "aten/indexing.h"
 #include "aten/operator.h"
+#include "aten/out_kernel.h"
 #include "aten/record.h"
 #include "aten/views.h"
 #include "ops/registry.h"
@@ -102,7 +103,7 @@ void register_out(torch::Library& m, const c10::OperatorHandle& handle, const Fu
   }
   if (out.size() != twin->second.schema().returns().size()) return;
   register_boxed(m, handle.operator_name(),
-                 std::make_unique<OutKernel>(twin->second, std::move(out)));
+                 std::make_unique<OutKernel>(handle, twin->second, std::move(out)));
 }
 
 void register_operators(torch::Library& m) {

@@ -177,6 +177,20 @@ TensorImpl* as_xla(const at::Tensor& tensor) {
   return typeid(*impl) == typeid(TensorImpl) ? static_cast<TensorImpl*>(impl) : nullptr;
 }
 
+void append_xla(const c10::IValue& argument, TensorImpls& out) {
+  if (argument.isTensor()) {
+    if (TensorImpl* impl = as_xla(argument.toTensor())) out.push_back(impl);
+  } else if (argument.isTensorList()) {
+    for (const at::Tensor& tensor : argument.toTensorList()) {
+      if (TensorImpl* impl = as_xla(tensor)) out.push_back(impl);
+    }
+  } else if (argument.isOptionalTensorList()) {
+    for (const std::optional<at::Tensor>& tensor : argument.toOptionalTensorList()) {
+      if (tensor.has_value()) append_xla(*tensor, out);
+    }
+  }
+}
+
 TensorImpl& expect_xla(const at::Tensor& tensor, std::string_view op, std::string_view argument) {
   TensorImpl* impl = as_xla(tensor);
   TORCH_CHECK(impl != nullptr, "aten::", op, ": Input tensor is not an XLA tensor: ",

@@ -4,7 +4,9 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
 #include <c10/core/TensorImpl.h>
+#include <c10/util/SmallVector.h>
 
 #include "base/dtype.h"
 #include "base/pool.h"
@@ -80,8 +82,10 @@ class TensorImpl final : public c10::TensorImpl, public base::Pooled {
 
 // Null when the tensor is undefined or not ours (a CPU tensor, a FakeTensor on the xla device).
 TensorImpl* as_xla(const at::Tensor& tensor);
-// As above, but throws the error for tensors of other devices, which names the operator and the
-// argument.
+using TensorImpls = c10::SmallVector<TensorImpl*, 8>;
+// Appends ours among the tensors of an argument.
+void append_xla(const c10::IValue& argument, TensorImpls& out);
+// Ours; throws the error for tensors of other devices, which names the operator and the argument.
 TensorImpl& expect_xla(const at::Tensor& tensor, std::string_view op, std::string_view argument);
 
 // A tensor that is all of `alias`.

@@ -112,12 +112,19 @@ Value logcumsumexp(Value self, std::int64_t dim) {
 }  // namespace
 
 void register_cumulative(Registry& m) {
-  m.impl("cumsum", [](Value self, std::int64_t dim, std::optional<DType> dtype) {
-    return sum_or_product(self, dim, dtype, 0, hlo::add);
-  });
-  m.impl("cumprod", [](Value self, std::int64_t dim, std::optional<DType> dtype) {
-    return sum_or_product(self, dim, dtype, 1, hlo::multiply);
-  });
+  const Options options = {.computes_in_out_dtype = true};
+  m.impl(
+      "cumsum",
+      [](Value self, std::int64_t dim, std::optional<DType> dtype) {
+        return sum_or_product(self, dim, dtype, 0, hlo::add);
+      },
+      options);
+  m.impl(
+      "cumprod",
+      [](Value self, std::int64_t dim, std::optional<DType> dtype) {
+        return sum_or_product(self, dim, dtype, 1, hlo::multiply);
+      },
+      options);
   m.impl("cummax",
          [](Value self, std::int64_t dim) { return extremum(self, dim, /*greatest=*/true); });
   m.impl("cummin",

@@ -72,22 +72,30 @@ Value mean(Value self, const std::optional<Dims>& dim, bool keepdim, std::option
 }
 
 void register_sums(Registry& m) {
-  m.impl("sum", [](Value self, std::optional<DType> dtype) {
-    return sum(self, std::nullopt, false, dtype);
-  });
-  m.impl("sum.dim_IntList", sum);
-  m.impl("nansum", nansum);
-  m.impl("prod", [](Value self, std::optional<DType> dtype) {
-    return prod(self, all_dims(self), false, dtype);
-  });
-  m.impl("prod.dim_int",
-         [](Value self, std::int64_t dim, bool keepdim, std::optional<DType> dtype) {
-           return prod(self, dims_of(self, dim), keepdim, dtype);
-         });
-  m.impl("mean", [](Value self, std::optional<DType> dtype) {
-    return mean(self, std::nullopt, false, dtype);
-  });
-  m.impl("mean.dim", mean);
+  const Options options = {.computes_in_out_dtype = true};
+  m.impl(
+      "sum",
+      [](Value self, std::optional<DType> dtype) { return sum(self, std::nullopt, false, dtype); },
+      options);
+  m.impl("sum.dim_IntList", sum, options);
+  m.impl("nansum", nansum, options);
+  m.impl(
+      "prod",
+      [](Value self, std::optional<DType> dtype) {
+        return prod(self, all_dims(self), false, dtype);
+      },
+      options);
+  m.impl(
+      "prod.dim_int",
+      [](Value self, std::int64_t dim, bool keepdim, std::optional<DType> dtype) {
+        return prod(self, dims_of(self, dim), keepdim, dtype);
+      },
+      options);
+  m.impl(
+      "mean",
+      [](Value self, std::optional<DType> dtype) { return mean(self, std::nullopt, false, dtype); },
+      options);
+  m.impl("mean.dim", mean, options);
   m.impl("trace", [](Value self) {
     base::check(self.rank() == 2, "trace: expected a matrix, but got tensor with dim ",
                 self.rank());

@@ -266,6 +266,7 @@ struct Lowering {
   bool is_random = false;   // a trailing Value parameter beyond the schema receives a random key
   bool is_foreach = false;  // `params` describe one element of the schema's lists
   Repeats repeats = Repeats::kRefused;
+  bool computes_in_out_dtype = false;  // `out=` without `dtype=`: as if that were the out tensor's
   // A call of PyTorch's own kernel: the operator falls back where programs cannot make one.
   bool is_host_call = false;
   bool takes_half = false;  // of a host call: the kernel computes in half precision too
@@ -282,6 +283,7 @@ struct Options {
   bool is_random = false;
   Repeats repeats = Repeats::kRefused;
   bool takes_half = false;
+  bool computes_in_out_dtype = false;
 };
 
 class Registry {

@@ -1,0 +1,107 @@
+// The kernel of `out=` overloads.
+#include "aten/out_kernel.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "aten/meta_kernel.h"
+#include "aten/operator.h"
+#include "aten/tensor.h"
+#include "ops/registry.h"
+
+namespace torch_xla::aten {
+namespace {
+
+std::optional<std::size_t> find_dtype_argument(const c10::OperatorHandle& functional) {
+  const graph::Schema schema = to_schema(functional.schema());
+  const ops::Lowering* lowering = ops::registry().find(schema.name);
+  if (lowering == nullptr || !lowering->computes_in_out_dtype) return std::nullopt;
+  const std::optional<int> index = functional.schema().argumentIndexWithName("dtype");
+  TORCH_INTERNAL_ASSERT(index.has_value(), schema.name, " has no dtype to compute in");
+  return static_cast<std::size_t>(*index);
+}
+
+}  // namespace
+
+OutKernel::OutKernel(const c10::OperatorHandle& handle, c10::OperatorHandle functional,
+                     std::vector<std::size_t> out_arguments)
+    : functional_(functional),
+      out_arguments_(std::move(out_arguments)),
+      apart_(apart_of_out(handle, is_pointwise(functional))),
+      rule_(find_out_rule(handle)),
+      dtype_argument_(find_dtype_argument(functional)) {
+  for (std::size_t i = 0; i < handle.schema().arguments().size(); ++i) {
+    if (!handle.schema().arguments()[i].is_out()) in_arguments_.push_back(i);
+  }
+}
+
+void OutKernel::check_memory(const std::vector<c10::IValue>& arguments,
+                             const torch::jit::Stack& results, Moment moment) const {
+  const auto letters = [&] {
+    if (apart_.of_integers.empty()) return apart_.tensors;
+    const at::ScalarType dtype = arguments.front().toTensor().scalar_type();
+    return c10::isIntegralType(dtype, /*includeBool=*/true) ? apart_.of_integers : apart_.tensors;
+  }();
+  if (!looks_at(letters, moment)) return;
+  TensorImpls reads;
+  for (const std::size_t i : in_arguments_) append_xla(arguments[i], reads);
+  for (std::size_t k = 0; k < out_arguments_.size(); ++k) {
+    if (k > 0 && apart_.first_out) return;
+    const TensorImpl& written = *as_xla(arguments[out_arguments_[k]].toTensor());
+    check_no_overlap(*written.xla_type());
+    check_reads(letters, written, reads, moment, results[k].toTensor().numel());
+  }
+}
+
+void OutKernel::check(const c10::OperatorHandle& handle, const std::vector<c10::IValue>& arguments,
+                      const torch::jit::Stack& results) {
+  std::call_once(looked_, [&] { compiled_meta_ = compiled_meta_kernel(handle); });
+  if (compiled_meta_.has_value()) {
+    const torch::jit::Stack stack(arguments.begin(), arguments.end());
+    call_on_meta(handle, &*compiled_meta_, arguments.size(), stack);
+  }
+  for (std::size_t k = 0; k < out_arguments_.size(); ++k) {
+    const at::Tensor out = arguments[out_arguments_[k]].toTensor();
+    if (k == 0) check_out_dtype(rule_, results[k].toTensor(), out);
+    if (compiled_meta_.has_value()) continue;
+    check_out(handle, rule_, results[k].toTensor(), out);
+  }
+}
+
+void OutKernel::operator()(const c10::OperatorHandle& handle, c10::DispatchKeySet,
+                           torch::jit::Stack* stack) {
+  const c10::FunctionSchema& schema = handle.schema();
+  const std::size_t num_arguments = schema.arguments().size();
+  const auto arguments = torch::jit::last(*stack, num_arguments).vec();
+  for (const std::size_t i : out_arguments_) {
+    expect_xla(arguments[i].toTensor(), schema.name().substr(6), schema.arguments()[i].name());
+  }
+  torch::jit::drop(*stack, num_arguments);
+  torch::jit::Stack results;
+  for (const std::size_t i : in_arguments_) {
+    if (dtype_argument_ == i && arguments[i].isNone()) {
+      results.emplace_back(arguments[out_arguments_.front()].toTensor().scalar_type());
+    } else {
+      results.push_back(arguments[i]);
+    }
+  }
+  functional_.callBoxed(&results);
+  check_memory(arguments, results, Moment::kGiven);
+  check(handle, arguments, results);
+  for (std::size_t k = 0; k < out_arguments_.size(); ++k) {
+    const at::Tensor& out = arguments[out_arguments_[k]].toTensor();
+    const at::IntArrayRef sizes = results[k].toTensor().sizes();
+    if (out.sizes() != sizes) out.resize_(sizes);
+  }
+  check_memory(arguments, results, Moment::kResized);
+  for (std::size_t k = 0; k < out_arguments_.size(); ++k) {
+    const at::Tensor& out = arguments[out_arguments_[k]].toTensor();
+    const at::Tensor& result = results[k].toTensor();
+    // The functional overload may give its argument back, which is no copy onto itself here.
+    const bool is_argument = as_xla(result)->alias() == as_xla(out)->alias();
+    out.copy_(is_argument ? result.clone() : result);
+    stack->push_back(out);
+  }
+}
+
+}  // namespace torch_xla::aten
