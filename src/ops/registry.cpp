@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "ops/fake_quantize.h"
 #include "ops/host_call.h"
 #include "ops/promotion.h"
 
@@ -233,6 +234,7 @@ const Registry& registry() {
     register_embedding(*m);
     register_random(*m);
     register_optimizer(*m);
+    register_fake_quantize(*m);
     register_custom_call(*m);
     register_host_operators(*m);
     return m;

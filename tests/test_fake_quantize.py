@@ -1,0 +1,168 @@
+"""Fake quantization (of quantization-aware training) and its gradients are as on the CPU."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import torch_xla.debug.metrics as metrics
+
+INF = float("inf")
+VALUES = [
+    -100.0,
+    -0.95,
+    -0.05,
+    0.0,
+    0.05,
+    0.15,
+    0.25,
+    0.35,
+    0.55,
+    3.0,
+    1e9,
+    INF,
+    -INF,
+    float("nan"),
+]
+
+
+def images(device, dtype=torch.float32):
+    return torch.tensor(VALUES).to(dtype).view(2, 1, 7).to(device)
+
+
+def integers(values, device):
+    return torch.tensor(values, dtype=torch.int32).to(device)
+
+
+aten = torch.ops.aten
+CALLS = {
+    "tensor": lambda x: aten.fake_quantize_per_tensor_affine_cachemask(x, 0.1, 2, -8, 7),
+    "tensor of one step": lambda x: aten.fake_quantize_per_tensor_affine_cachemask(x, 0.1, 0, 0, 0),
+    "tensor by tensors": lambda x: torch.fake_quantize_per_tensor_affine(
+        x, torch.tensor([0.1]).to(x.device), integers([2], x.device), -8, 7
+    ),
+    "tensor by tensors of other types": lambda x: torch.fake_quantize_per_tensor_affine(
+        x, torch.tensor(0.1).to(x.device), torch.tensor(2.7).to(x.device), -8, 7
+    ),
+    "switched off": lambda x: aten._fake_quantize_per_tensor_affine_cachemask_tensor_qparams(
+        x,
+        *(t.to(x.device) for t in (torch.ones(1), integers([0], "cpu"), torch.tensor([0]))),
+        -8,
+        7,
+    ),
+    "channels": lambda x: aten.fake_quantize_per_channel_affine_cachemask(
+        x, torch.tensor([0.1, 0.3]).to(x.device), integers([2, -1], x.device), 0, -8, 7
+    ),
+    "channels between integers": lambda x: aten.fake_quantize_per_channel_affine_cachemask(
+        x, torch.full((7,), 0.2).to(x.device), torch.full((7,), 1.25).to(x.device), 2, 0, 15
+    ),
+    "learnable": lambda x: aten._fake_quantize_learnable_per_tensor_affine(
+        x, torch.tensor([0.1]).to(x.device), torch.tensor([2.5]).to(x.device), -8, 7
+    ),
+    "learnable channels": lambda x: aten._fake_quantize_learnable_per_channel_affine(
+        x, *(torch.tensor(v).to(x.device) for v in ([0.1, 0.3], [2.5, -9.5])), 0, -8, 7
+    ),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("name", CALLS)
+def test_numbers_are_rounded_and_masked_as_on_the_cpu(name, dtype, device):
+    def call(device):
+        result = CALLS[name](images(device, dtype))
+        return [r.cpu() for r in ([result] if torch.is_tensor(result) else result)]
+
+    want = call("cpu")
+    metrics.clear_counters()
+    got = call(device)
+    assert not [counter for counter in metrics.counter_names() if counter.startswith("aten::")]
+    for a, b in zip(want, got, strict=True):
+        torch.testing.assert_close(b, a, equal_nan=True)
+
+
+LEARNABLE = {
+    "tensor": (lambda *a: aten._fake_quantize_learnable_per_tensor_affine(*a, -8, 7, 0.5), 1),
+    "channels": (lambda *a: aten._fake_quantize_learnable_per_channel_affine(*a, 0, -8, 7, 0.5), 2),
+    "second channels": (
+        lambda x, *a: aten._fake_quantize_learnable_per_channel_affine(x.mT, *a, 1, -8, 7, 0.5),
+        7,
+    ),
+}
+
+
+@pytest.mark.parametrize("zero", [2.5, -2.7, 1.5, -90.0])
+@pytest.mark.parametrize("name", LEARNABLE)
+def test_steps_and_zero_points_are_learned_as_on_the_cpu(name, zero, device):
+    quantize, channels = LEARNABLE[name]
+
+    def call(device):
+        x = images(device)[:, :, :6].nan_to_num(posinf=4.0).repeat(1, 1, 2)[:, :, :7]
+        scale = torch.linspace(0.1, 0.3, channels)
+        inputs = [t.to(device).requires_grad_() for t in (x, scale, torch.full((channels,), zero))]
+        weights = torch.linspace(-1, 2, 14).view(2, 1, 7).to(device)
+        y = quantize(*inputs)
+        y.backward(weights.mT if y.shape[-1] == 1 else weights)
+        return [y.detach().cpu(), *(t.grad.cpu() for t in inputs)]
+
+    want = call("cpu")
+    metrics.clear_counters()
+    got = call(device)
+    assert not [counter for counter in metrics.counter_names() if counter.startswith("aten::")]
+    torch.testing.assert_close(got, want)
+
+
+def test_gradients_pass_where_nothing_was_clamped(device):
+    def call(device):
+        x = images(device).requires_grad_()
+        torch.fake_quantize_per_tensor_affine(x, 0.1, 2, -8, 7).sum().backward()
+        scale, zero = torch.tensor([0.1, 0.3]).to(device), integers([2, -1], device)
+        torch.fake_quantize_per_channel_affine(x, scale, zero, 0, -8, 7).sum().backward()
+        return x.grad.cpu()
+
+    assert call(device).tolist() == call("cpu").tolist()
+
+
+REFUSED = {
+    "range": lambda x: torch.fake_quantize_per_tensor_affine(x, 0.1, 2, 8, 7),
+    "zero point": lambda x: torch.fake_quantize_per_tensor_affine(x, 0.1, 20, -8, 7),
+    "integers": lambda x: torch.fake_quantize_per_tensor_affine(x.int(), 0.1, 2, -8, 7),
+    "axis": lambda x: torch.fake_quantize_per_channel_affine(
+        x, torch.ones(2).to(x.device), integers([0, 0], x.device), -3, -8, 7
+    ),
+    "missing axis": lambda x: torch.fake_quantize_per_channel_affine(
+        x, torch.ones(2).to(x.device), integers([0, 0], x.device), 3, -8, 7
+    ),
+    "channels": lambda x: torch.fake_quantize_per_channel_affine(
+        x, torch.ones(3).to(x.device), integers([0, 0, 0], x.device), 0, -8, 7
+    ),
+    "sizes": lambda x: torch.fake_quantize_per_channel_affine(
+        x, torch.ones(2).to(x.device), integers([0, 0, 0], x.device), 0, -8, 7
+    ),
+    "steps of float64": lambda x: torch.fake_quantize_per_channel_affine(
+        x, torch.ones(2, dtype=torch.float64).to(x.device), integers([0, 0], x.device), 0, -8, 7
+    ),
+    "step without dimensions": lambda x: aten._fake_quantize_learnable_per_tensor_affine_backward(
+        x, x, torch.ones((), device=x.device), torch.ones((), device=x.device), -8, 7
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_bad_calls_are_refused_as_on_the_cpu(name, device):
+    told = []
+    for x in (images("cpu"), images(device)):
+        with pytest.raises(Exception) as error:
+            REFUSED[name](x)
+        told.append((error.type, str(error.value).split("\n")[0]))
+    assert told[0][0] is told[1][0]
+    assert told[1][1].endswith(told[0][1])  # after the operator's name
+
+
+def test_another_step_compiles_nothing(device):
+    x = images(device)
+    results = []
+    for scale in (0.1, 0.2, 0.25):
+        metrics.clear_counters()
+        results.append(torch.fake_quantize_per_tensor_affine(x, scale, 2, -8, 7).cpu())
+    assert metrics.counter_value("UncachedCompile") in (None, 0)
+    assert not torch.equal(results[0], results[2])
