@@ -6,6 +6,8 @@ import pytest
 import torch
 from torch.nn import functional
 
+import torch_xla
+
 NAN, INF = float("nan"), float("inf")
 
 
@@ -95,3 +97,58 @@ def test_constants_are_resampled_as_data_is(mode):
 
     want = resample(torch.ones(2, 3, 4, 4))
     torch.testing.assert_close(resample(torch.ones(2, 3, 4, 4, device="xla")).cpu(), want)
+
+
+def gathers():
+    """The text of two gathers along dim 2, each times weights, their sum, and the same along dim 1:
+    all of it of constants, at which XLA's pass "reshape-mover" puts sums into wrong places."""
+    lines = []
+
+    def emit(op, operands, types, result, attributes=""):
+        lines.append(f'%v{len(lines)} = "stablehlo.{op}"({operands}) {attributes} : {types}')
+        lines[-1] += f" -> tensor<{result}>"
+        return f"%v{len(lines) - 1}"
+
+    def constant(value, result):
+        return emit(
+            "constant", "", "()", result, f"<{{value = dense<{value}> : tensor<{result}>}}>"
+        )
+
+    def gather(x, indices, dim, before, after):
+        sizes = [1 if i == dim else int(n) for i, n in enumerate(before.split("x")[:3])]
+        numbers = f"offset_dims = {[i for i in range(3) if i != dim]}, index_vector_dim = 1"
+        numbers += f", collapsed_slice_dims = [{dim}], start_index_map = [{dim}]"
+        attributes = f"dimension_numbers = #stablehlo.gather<{numbers}>, indices_are_sorted = false"
+        attributes += f", slice_sizes = array<i64: {', '.join(map(str, sizes))}>"
+        types = f"(tensor<{before}>, tensor<3xi32>)"
+        return emit("gather", f"{x}, {indices}", types, after, f"<{{{attributes}}}>")
+
+    def weighted(x, dim, before, after):
+        both = f"(tensor<{after}>, tensor<{after}>)"
+        products = []
+        for indices, weights in (([1, 0, 1], [1.0, 1.25, 1.5]), ([0, 1, 0], [2.0, 2.25, 2.5])):
+            part = gather(x, constant(indices, "3xi32"), dim, before, after)
+            places = f"<{{broadcast_dimensions = array<i64: {dim}>}}>"
+            row = constant(weights, "3xf32")
+            rows = emit("broadcast_in_dim", row, "(tensor<3xf32>)", after, places)
+            products.append(emit("multiply", f"{part}, {rows}", both, after))
+        return emit("add", ", ".join(products), both, after)
+
+    columns = weighted(constant(1.0, "2x2x2xf32"), 2, "2x2x2xf32", "2x2x3xf32")
+    rows = weighted(columns, 1, "2x2x3xf32", "2x3x3xf32")
+    lines.append(f'"func.return"({rows}) : (tensor<2x3x3xf32>) -> ()')
+    head = "func.func public @main(%arg: tensor<1xf32>) -> (tensor<2x3x3xf32>)"
+    return "\n".join(["module @gathers {", head + " {", *lines, "}", "}", ""])
+
+
+@pytest.mark.parametrize("flags", ["", "--xla_disable_hlo_passes=dot_decomposer"])
+def test_gathers_of_constants_are_right_whatever_passes_the_user_disables(flags, device):
+    sums = torch.tensor([3.0, 3.5, 4.0])
+    before = torch_xla.settings.xla_flags
+    torch_xla.settings.xla_flags = flags
+    try:
+        arguments = [torch.zeros(1).to(device)]
+        result = torch.ops.xla._call_module(arguments, gathers(), "f32[2,3,3]")[0].cpu()
+    finally:
+        torch_xla.settings.xla_flags = before
+    assert_same([(sums[:, None] * sums).expand(2, 3, 3)], [result])

@@ -228,11 +228,8 @@ Value gather_taps(Value self, std::int64_t dim, const Taps& taps) {
   Value sum;
   for (std::int64_t t = 0; t < taps.count; ++t) {
     const std::vector<std::int64_t> tap = tap_indices(taps, t);
-    const Value table =
+    const Value indices =
         hlo::constant(builder, Shape{DType::kInt32, dims}, std::span<const std::int64_t>(tap));
-    // XLA folds a gather out of constants (`torch.ones`) into one of another layout, and then
-    // multiplies the wrong elements; the barrier keeps the indices from it.
-    const Value indices = hlo::optimization_barrier({table})[0];
     Value part = take_slices(self, dim, indices);
     if (taps.count > 1) {
       const std::vector<double> factors = tap_weights(taps, t);

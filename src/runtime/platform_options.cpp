@@ -1,6 +1,8 @@
 // The options of each platform, and the user's.
 #include "runtime/platform_options.h"
 
+#include <algorithm>
+#include <iterator>
 #include <mutex>
 #include <utility>
 
@@ -22,7 +24,27 @@ Options defaults_of(std::string_view platform) {
        std::string("LIBRARY_FUSION_TYPE_DOT,LIBRARY_FUSION_TYPE_REDUCE")},
       // Else a NaN that is the second operand of a maximum or minimum is lost.
       {"xla_cpu_enable_fast_min_max", false},
+      // It moves a reshape past a product of gathers out of constants, and then multiplies the
+      // wrong elements.
+      {"xla_disable_hlo_passes", std::string("reshape-mover")},
   };
+}
+
+// Flags that are lists: what the user adds leaves what is there.
+constexpr std::string_view kLists[] = {"xla_disable_hlo_passes"};
+
+void add_option(Options& options, const std::string& name, const pjrt::OptionOverride& value) {
+  const bool is_list = std::find(std::begin(kLists), std::end(kLists), name) != std::end(kLists);
+  const auto* added = std::get_if<std::string>(&value);
+  const auto found = options.find(name);
+  if (is_list && added != nullptr && found != options.end()) {
+    const auto* present = std::get_if<std::string>(&found->second);
+    if (present != nullptr && !present->empty() && !added->empty()) {
+      found->second = base::str(*present, ",", *added);
+      return;
+    }
+  }
+  options.insert_or_assign(name, value);
 }
 
 struct State {
@@ -108,10 +130,10 @@ pjrt::CompileOptions compile_options(std::string_view platform) {
     options.env_option_overrides = platform_defaults(platform);
   }
   for (auto& [name, value] : parse_xla_flags(base::settings().xla_flags())) {
-    options.env_option_overrides.insert_or_assign(name, with_booleans(value));
+    add_option(options.env_option_overrides, name, with_booleans(value));
   }
   for (auto& [name, value] : custom_compile_options()) {
-    options.env_option_overrides.insert_or_assign(name, with_booleans(value));
+    add_option(options.env_option_overrides, name, with_booleans(value));
   }
   return options;
 }

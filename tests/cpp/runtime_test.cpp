@@ -226,6 +226,23 @@ TEST(options_of_the_user_are_part_of_the_key) {
   EXPECT(before == runtime::compile_options_key("cpu"));
 }
 
+TEST(passes_that_the_user_disables_are_added_to_ours) {
+  const auto passes = [] {
+    const auto flags = runtime::compile_options("cpu").env_option_overrides;
+    return std::get<std::string>(flags.at("xla_disable_hlo_passes"));
+  };
+  const std::string ours = passes();
+  base::settings().xla_flags.set("--xla_disable_hlo_passes=a,b");
+  EXPECT(passes() == ours + ",a,b");
+  runtime::set_custom_compile_options({{"xla_disable_hlo_passes", "c"}});
+  EXPECT(passes() == ours + ",a,b,c");
+  base::settings().xla_flags.set("--xla_disable_hlo_passes=");
+  runtime::set_custom_compile_options({});
+  EXPECT(passes() == "");
+  base::settings().xla_flags.set("");
+  EXPECT(passes() == ours);
+}
+
 TEST(flags_of_ours_that_a_plugin_does_not_know_are_dropped) {
   const auto flags = [] { return runtime::compile_options("cpu").env_option_overrides; };
   const auto before = flags();
