@@ -3,6 +3,7 @@ loop on the CPU."""
 
 from __future__ import annotations
 
+import gc
 import warnings
 
 import pytest
@@ -11,6 +12,7 @@ from counts import counted
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 
 import torch_xla
+import torch_xla.debug.metrics as metrics
 from torch_xla.experimental.assume_pure import assume_pure
 from torch_xla.experimental.fori_loop import fori_loop, while_loop
 from torch_xla.experimental.scan import default_partition, scan
@@ -248,6 +250,27 @@ def test_barriers_between_forward_and_backward(device):
         torch_xla.sync()
         (last.sum() + ys.sum()).backward()
         torch_xla.sync()
+
+
+@pytest.mark.parametrize("partition_fn", [default_partition, min_cut_rematerialization_partition])
+def test_loops_leave_no_tensors_behind(device, partition_fn):
+    w = torch.randn(3, 3, device=device, requires_grad=True)
+    x = torch.randn(4, 2, 3, device=device)
+
+    def step():
+        last, _ = scan(lambda c, t: (torch.tanh(c @ w + t), None), zeros(device), x, partition_fn)
+        last.sum().backward()
+
+    def live():
+        gc.collect()
+        made, freed = (metrics.counter_value(f"{what}XlaTensor") for what in ("Create", "Destroy"))
+        return made - freed
+
+    step()
+    before = live()
+    for _ in range(3):
+        step()
+    assert live() == before
 
 
 def test_no_turn_keeps_what_all_turns_share(device):

@@ -4,6 +4,7 @@ the backward pass makes of it. `scan` records each as a loop of its own."""
 from __future__ import annotations
 
 import dataclasses
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -143,7 +144,8 @@ class SavedByAutograd:
         self._values.arguments = stand_ins[self._num_carried :]
         self._values.closed_over = closed.stand_ins
         inputs = _tracked(stand_ins)
-        hooks = torch.autograd.graph.saved_tensors_hooks(self._pack, _found)
+        pack = weakref.WeakMethod(self._pack)  # the graph, which this refers to, keeps its hooks
+        hooks = torch.autograd.graph.saved_tensors_hooks(lambda t: pack()(t), _found)  # type: ignore[misc]
         with torch.enable_grad(), hooks:
             results = [closed.replace(result) for result in function(*inputs)]
         inputs += closed.stand_ins
