@@ -15,7 +15,11 @@ import torch_xla
 import torch_xla.core.xla_model as xm
 from torch_xla.experimental import xla_marker
 from torch_xla.experimental.mark_pattern_utils import StableHLOCompositeBuilder
-from torch_xla.experimental.stablehlo_custom_call import stablehlo_custom_call
+from torch_xla.experimental.stablehlo_custom_call import (
+    place_to_device,
+    place_to_host,
+    stablehlo_custom_call,
+)
 from torch_xla.experimental.xla_mlir_debuginfo import write_mlir_debuginfo
 from torch_xla.stablehlo import (
     StableHLOExportOptions,
@@ -285,6 +289,31 @@ def test_custom_call_is_in_the_program(device):
     with pytest.raises(ValueError, match="2 shapes and 1 dtypes"):
         stablehlo_custom_call([x], "vendor.norm", [[2], [2]], [torch.float32])
     del y, z, placed
+
+
+def test_values_that_wait_in_the_hosts_memory(device, monkeypatch):
+    def program(x):
+        waiting = place_to_host(x.sin())
+        return waiting, (place_to_device(waiting) * x).sum()
+
+    x = torch.ones(2, 3, device=device, requires_grad=True)
+    program(x)[1].backward()
+    assert "annotate_device_placement" not in xm.get_stablehlo([x.grad])
+    want = x.grad.cpu()
+    torch.testing.assert_close(want, x.detach().cpu().cos() + x.detach().cpu().sin())
+    # The plugin of the CPU has one memory; what others are told is in the text.
+    monkeypatch.setattr(torch_xla._XLAC, "_platform", lambda: "cuda")
+    waiting, loss = program(x)
+    (grad,) = torch.autograd.grad(loss, x)
+    text = xm.get_stablehlo([loss, grad])
+    assert text.count('call_target_name = "annotate_device_placement"') == 2
+    assert text.count('{"_xla_buffer_placement" = "pinned_host"}') == 1
+    assert text.count('{"_xla_buffer_placement" = "device"}') == 1
+    assert text.count("has_side_effect = true") == 2
+    parse(text)
+    with pytest.raises(TypeError, match="place_to_host: expected an XLA tensor, got one on cpu"):
+        place_to_host(torch.ones(2))
+    del waiting, loss, grad  # what the CPU's plugin can't compile
 
 
 class Scaled(nn.Module):

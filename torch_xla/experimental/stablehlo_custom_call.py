@@ -54,30 +54,41 @@ def stablehlo_custom_call(
     return results[0] if len(results) == 1 else results
 
 
-def _placed(what: str, tensor: torch.Tensor) -> torch.Tensor:
+class _Placed(torch.autograd.Function):
+    """A note for XLA's passes that move values between memories. Gradients stay where they are."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: torch.Tensor, memory: str) -> torch.Tensor:
+        placed: torch.Tensor = stablehlo_custom_call(
+            [tensor],
+            "annotate_device_placement",
+            [tensor.shape],
+            [tensor.dtype],
+            has_side_effect=True,
+            frontend_attributes={"_xla_buffer_placement": memory},
+        )
+        return placed
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return grad, None
+
+
+def _placed(what: str, tensor: torch.Tensor, memory: str) -> torch.Tensor:
     if not _XLAC._is_xla_tensor(tensor):
         raise TypeError(f"{what}: expected an XLA tensor, got one on {tensor.device}")
-    if _XLAC._platform() != "cpu":
-        raise NotImplementedError(
-            f"{what}: the plugin for {_XLAC._platform()!r} would have to move the value; only the "
-            "CPU's, where both places are one, is supported"
-        )
-    return tensor.clone()
+    if _XLAC._platform() == "cpu":
+        return tensor.clone()
+    placed: torch.Tensor = _Placed.apply(tensor, memory)  # type: ignore[no-untyped-call]
+    return placed
 
 
 def place_to_host(tensor: torch.Tensor) -> torch.Tensor:
-    """A value of the program that waits in the host's memory. On the CPU that is the device's.
-
-    Raises:
-        NotImplementedError: the device is another one.
-    """
-    return _placed("place_to_host", tensor)
+    """A value of the program that waits in the host's memory until `place_to_device` brings it
+    back, as a note for the plugin's compiler. On the CPU both memories are one."""
+    return _placed("place_to_host", tensor, "pinned_host")
 
 
 def place_to_device(tensor: torch.Tensor) -> torch.Tensor:
-    """The value of `place_to_host`, back in the device's memory.
-
-    Raises:
-        NotImplementedError: the device is another one.
-    """
-    return _placed("place_to_device", tensor)
+    """The value of `place_to_host`, back in the device's memory."""
+    return _placed("place_to_device", tensor, "device")
