@@ -329,3 +329,17 @@ def test_parts_of_a_0_dim_complex_tensor_by_strides():
         return [z.view(1, 1).real.as_strided((), (), 0)]
 
     check(program)
+
+
+@pytest.mark.parametrize("later", [torch.sum, lambda t: (t.transpose(0, 2) * t.mT.sum()).sum()])
+def test_gradients_of_complex_numbers_as_pairs(device, later):
+    found = []
+    for where in ("cpu", device):
+        torch.manual_seed(0)
+        z = torch.randn(2, 3, dtype=torch.complex64).to(where).requires_grad_()
+        later(torch.view_as_real(z)).backward()
+        found.append(z.grad.cpu())
+    torch.testing.assert_close(found[1], found[0])
+    # A call of the user's is refused as on the CPU.
+    with pytest.raises(RuntimeError, match="last dimension with stride 1"):
+        torch.view_as_complex(torch.ones(1, device=device).expand(2, 2))

@@ -9,6 +9,7 @@
 #include <ATen/ops/_unsafe_view.h>
 #include <ATen/ops/alias_native.h>
 #include <ATen/ops/clone.h>
+#include <torch/csrc/autograd/graph_task.h>
 
 #include <algorithm>
 #include <numeric>
@@ -399,6 +400,12 @@ at::Tensor view_as_complex(const at::Tensor& self) {
               self.scalar_type());
   const TensorImpl& impl = impl_of(self, "view_as_complex");
   TORCH_CHECK(self.dim() != 0, "Input tensor must have one or more dimensions");
+  // The derivative of view_as_real asks for a contiguous gradient first, and every tensor says that
+  // it is (see TensorImpl::set_type).
+  const bool is_in_backward_pass = torch::autograd::get_current_graph_task_id() != -1;
+  if (is_in_backward_pass && strides_of(impl) != graph::contiguous_strides(sizes_of(impl))) {
+    return aten::view_as_complex(self.clone(at::MemoryFormat::Contiguous));
+  }
   Dims sizes = copy_of(sizes_of(impl));
   Dims strides = copy_of(strides_of(impl));
   TORCH_CHECK(sizes.back() == 2, "Tensor must have a last dimension of size 2");
