@@ -1,7 +1,6 @@
 // Captures and the recording of what was captured.
 #include "aten/region.h"
 
-#include <algorithm>
 #include <map>
 #include <mutex>
 #include <span>
@@ -11,7 +10,6 @@
 #include "aten/generator.h"
 #include "aten/tensor.h"
 #include "graph/location.h"
-#include "graph/walk.h"
 
 namespace torch_xla::aten {
 namespace {
@@ -232,27 +230,6 @@ std::vector<TensorImpl*> as_last_call(const CapturedGraph& graph,
   return impls;
 }
 
-// The arrays of the tensors' values, or null when one is still to be computed or two are one. They
-// are `last` where that has the same arrays: counting references to each takes longer than looking.
-// Under the device's recording lock.
-graph::LeavesPtr leaves_of(const std::vector<TensorImpl*>& impls, graph::LeavesPtr last,
-                           std::vector<graph::NodeRef>& garbage) {
-  const auto is_same = [](TensorImpl* impl, const graph::DataPtr& leaf) {
-    return impl->computed_data() == leaf.get();
-  };
-  if (last != nullptr && std::ranges::equal(impls, *last, is_same)) return last;
-  auto leaves = std::make_shared<graph::Leaves>();
-  leaves->reserve(impls.size());
-  for (TensorImpl* const impl : impls) {
-    const graph::Value value = impl->read(garbage);
-    const graph::DataPtr& data = value.node->data(value.output);
-    if (data == nullptr) return nullptr;
-    runtime::check_is_array(*data);
-    leaves->push_back(data);
-  }
-  return graph::are_distinct(*leaves) ? leaves : nullptr;
-}
-
 std::optional<std::vector<at::Tensor>> run_as_last(const CapturedGraph& graph,
                                                    std::span<const at::Tensor* const> operands) {
   const CapturedGraph::LastCall& last = *graph.last_call;
@@ -266,14 +243,21 @@ std::optional<std::vector<at::Tensor>> run_as_last(const CapturedGraph& graph,
   // Other threads may replace them while the interpreter's lock is released.
   const graph::Entry& entry = *last.entry;
   const std::shared_ptr<const runtime::GraphCall> call = last.launch;
-  graph::LeavesPtr leaves = last.leaves.lock();
   std::vector<graph::NodeRef> garbage;
-  const auto read = [&] { return leaves = leaves_of(impls, std::move(leaves), garbage); };
+  const auto read = [&](std::vector<graph::DataPtr>& leaves) {
+    leaves.reserve(impls.size());
+    for (TensorImpl* const impl : impls) {
+      const graph::Value value = impl->read(garbage);
+      const graph::DataPtr& data = value.node->data(value.output);
+      if (data == nullptr) return false;
+      leaves.push_back(data);
+    }
+    return true;
+  };
   std::optional<std::vector<runtime::ArrayPtr>> arrays;
   blocking(
       [&] { translating([&] { arrays = runtime::compute_again(device, *call, read, kWhere); }); });
   if (!arrays.has_value()) return std::nullopt;
-  graph.last_call->leaves = leaves;
   std::vector<at::Tensor> results;
   results.reserve(arrays->size());
   for (std::size_t i = 0; i < arrays->size(); ++i) {

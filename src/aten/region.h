@@ -29,8 +29,6 @@ struct CapturedGraph {
     const graph::Entry* entry = nullptr;
     // How `run_graph` may launch the graph again for those types.
     std::shared_ptr<const runtime::GraphCall> launch;
-    // The arguments of the last launch, as long as it holds them.
-    std::weak_ptr<const graph::Leaves> leaves;
   };
   std::shared_ptr<LastCall> last_call = std::make_shared<LastCall>();
 };

@@ -38,11 +38,6 @@ class TensorImpl final : public c10::TensorImpl, public base::Pooled {
   graph::Value read(std::vector<graph::NodeRef>& garbage) {
     return graph::read_view(*alias_, view_.get(), cache_, garbage);
   }
-  // The array of the current value, or null where telling takes more than a look. Under the same
-  // lock.
-  const graph::Data* computed_data() const {
-    return graph::computed_data(*alias_, view_.get(), cache_);
-  }
   // Writes through the view into the alias. Under the device's recording lock.
   void write(graph::Value value, std::vector<graph::NodeRef>& garbage) {
     graph::write_view(*alias_, view_.get(), std::move(value), cache_, garbage);

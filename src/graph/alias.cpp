@@ -77,12 +77,6 @@ Value read_view(const Alias& alias, const View* view, ViewCache& cache,
   return value;
 }
 
-const Data* computed_data(const Alias& alias, const View* view, const ViewCache& cache) {
-  if (view != nullptr && cache.epoch != alias.epoch()) return nullptr;
-  const Value& value = view == nullptr ? alias.value() : cache.value;
-  return value ? value.node->data(value.output).get() : nullptr;
-}
-
 void write_view(Alias& alias, const View* view, Value update, ViewCache& cache,
                 std::vector<NodeRef>& garbage) {
   if (view == nullptr) {

@@ -96,8 +96,6 @@ struct ViewCache {
 // The current value of `view` of `alias` (of the alias itself when null). Under the lock.
 Value read_view(const Alias& alias, const View* view, ViewCache& cache,
                 std::vector<NodeRef>& garbage);
-// The array that holds this value, or null where telling takes more than a look. Under the lock.
-const Data* computed_data(const Alias& alias, const View* view, const ViewCache& cache);
 // Writes `update`, of the view's type, through `view` into the alias. Under the lock.
 void write_view(Alias& alias, const View* view, Value update, ViewCache& cache,
                 std::vector<NodeRef>& garbage);

@@ -34,8 +34,6 @@ class Data {
   std::uint32_t walk_index_ = 0;
 };
 using DataPtr = std::shared_ptr<Data>;
-using Leaves = std::vector<DataPtr>;
-using LeavesPtr = std::shared_ptr<const Leaves>;
 
 class Node;
 using NodeRef = Ref<Node>;

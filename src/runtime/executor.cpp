@@ -156,7 +156,7 @@ std::shared_ptr<Launch> make_launch(Device& device, Plan& plan, std::string_view
                          where.empty() ? base::user_line() : std::string(where),
                          launch->outputs.size(), 0};
   find_program(*launch, plan.trace, kind);
-  launch->inputs = std::make_shared<const graph::Leaves>(std::move(plan.trace.leaves));
+  launch->inputs = std::move(plan.trace.leaves);
   launch->floats = std::move(plan.trace.floats);
   launch->ints = std::move(plan.trace.ints);
   append_promoted(launch->floats, plan.trace, launch->program->promoted_floats);
@@ -256,8 +256,7 @@ std::optional<std::vector<ArrayPtr>> compute_again(Device& device, const GraphCa
   const base::Hash128 key = key_of(call.key, compile_options_key(platform()), {});
   CompiledProgramPtr program = cache().find(key);
   if (program == nullptr) return std::nullopt;
-  graph::LeavesPtr inputs;
-  Plan plan = plan_again(device, read, call.outputs, inputs);
+  Plan plan = plan_again(device, read, call.outputs);
   if (plan.is_empty()) return std::nullopt;
   cached.add();
   graph_size.record(1);
@@ -267,7 +266,7 @@ std::optional<std::vector<ArrayPtr>> compute_again(Device& device, const GraphCa
   const auto launch = std::make_shared<Launch>();
   launch->device = &device;
   launch->program = std::move(program);
-  launch->inputs = std::move(inputs);
+  launch->inputs = std::move(plan.trace.leaves);
   launch->description = {call.program, std::string(where), plan.outputs.size(), 0};
   launch->outputs = std::move(plan.outputs);
   submit(device, plan, launch);
@@ -321,7 +320,7 @@ std::vector<ArrayPtr> run_program(Device& device, const std::string& text, const
   const auto launch = std::make_shared<Launch>();
   launch->device = &device;
   launch->program = find_text(text, key);
-  launch->inputs = std::make_shared<const graph::Leaves>(std::move(inputs));
+  launch->inputs = std::move(inputs);
   for (base::Shape& shape : launch->program->executable->output_shapes()) {
     launch->outputs.push_back(Array::make_pending(device, std::move(shape)));
   }

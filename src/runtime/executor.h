@@ -48,10 +48,10 @@ struct GraphCall {
 std::optional<GraphCall> compute_graph(Device& device, const ReadValues& read,
                                        std::string_view where);
 // The results of the same graph for the arrays that `read` gives, called under the recording lock:
-// the arguments in their order, or null when one is still to be computed or two are one array.
+// it fills in the arguments in their order, or returns false when one is still to be computed.
 // Returns nothing, and has done nothing, when the long way has to be gone: for that reason, because
 // the executable is not there, or because someone observes what runs.
-using ReadLeaves = std::function<graph::LeavesPtr()>;
+using ReadLeaves = std::function<bool(std::vector<graph::DataPtr>& leaves)>;
 std::optional<std::vector<ArrayPtr>> compute_again(Device& device, const GraphCall& call,
                                                    const ReadLeaves& read, std::string_view where);
 

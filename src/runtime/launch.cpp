@@ -54,7 +54,7 @@ std::vector<pjrt::Buffer*> arguments_of(const std::vector<graph::DataPtr>& input
 std::optional<pjrt::Event> Launch::start() {
   try {
     // The error of an input is about the program that was to make it; it passes through.
-    for (const graph::DataPtr& input : *inputs) array_of(input).wait_launched();
+    for (const graph::DataPtr& input : inputs) array_of(input).wait_launched();
   } catch (...) {
     fail(std::current_exception());
     return std::nullopt;
@@ -62,7 +62,7 @@ std::optional<pjrt::Event> Launch::start() {
   try {
     pjrt::ExecuteResult result = execute();
     // Before the results, so that memory which passes from one to the other is counted once.
-    inputs.reset();
+    inputs.clear();
     set_outputs(result);
     program.reset();
     return result.events.empty() ? pjrt::Event() : std::move(result.events.front());
@@ -77,19 +77,17 @@ std::optional<pjrt::Event> Launch::start() {
 
 bool Launch::rehearse() {
   try {
-    for (const graph::DataPtr& input : *inputs) array_of(input).wait_launched();
+    for (const graph::DataPtr& input : inputs) array_of(input).wait_launched();
     pjrt::ExecuteResult result = execute();
     for (const pjrt::Event& event : result.events) event.await();
     const auto shared = std::make_shared<const LaunchDescription>(description);
-    std::vector<graph::DataPtr> replaced = *inputs;
     for (const ops::Donation& donation : donations) {
       ArrayPtr array = Array::make_pending(*device, outputs[donation.root]->shape());
       std::vector<pjrt::Buffer> shards;
       shards.push_back(std::move(result.outputs.front()[donation.root]));
       array->set_launched(std::move(shards), shared);
-      replaced[donation.leaf] = std::move(array);
+      inputs[donation.leaf] = std::move(array);
     }
-    inputs = std::make_shared<const graph::Leaves>(std::move(replaced));
     return true;
   } catch (...) {
     fail(launch_error(description, std::current_exception()));
@@ -115,8 +113,8 @@ pjrt::ExecuteResult Launch::execute() {
     if (!ints.empty()) numbers.push_back(upload_numbers(target, base::DType::kInt64, ints));
     bytes.record(static_cast<double>((floats.size() + ints.size()) * sizeof(std::uint64_t)));
   }
-  const std::vector<pjrt::Buffer*> arguments = arguments_of(*inputs, numbers);
-  const std::vector<std::int64_t> non_donatable = find_non_donatable(*inputs, donations);
+  const std::vector<pjrt::Buffer*> arguments = arguments_of(inputs, numbers);
+  const std::vector<std::int64_t> non_donatable = find_non_donatable(inputs, donations);
   description.num_donated = donations.size() - non_donatable.size();
   pjrt::ExecuteOptions options;
   options.non_donatable_input_indices = non_donatable;
@@ -145,7 +143,7 @@ void Launch::set_outputs(pjrt::ExecuteResult& result) {
 void Launch::fail(const std::exception_ptr& error) {
   for (const ArrayPtr& output : outputs) output->set_failed(error);
   outputs.clear();
-  inputs.reset();
+  inputs.clear();
   program.reset();
 }
 

@@ -20,9 +20,8 @@ class Device;
 struct Launch {
   Device* device = nullptr;
   CompiledProgramPtr program;
-  // One reference each: an input that someone else holds too is not donated. Launches that donate
-  // nothing may share them.
-  graph::LeavesPtr inputs;
+  // One reference each: an input that someone else holds too is not donated.
+  std::vector<graph::DataPtr> inputs;
   // The numbers that travel with the nodes, in the order of the program's two vectors.
   std::vector<std::uint64_t> floats;
   std::vector<std::uint64_t> ints;

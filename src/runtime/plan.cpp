@@ -240,12 +240,11 @@ Plan plan_compute(Device& device, const ReadValues& read, std::vector<ArrayPtr>&
   return plan;
 }
 
-Plan plan_again(Device& device, const ReadLeaves& read, std::span<const base::Shape> outputs,
-                graph::LeavesPtr& leaves) {
+Plan plan_again(Device& device, const ReadLeaves& read, std::span<const base::Shape> outputs) {
   Plan plan;
   const RecordingLock lock(device);
-  leaves = read();
-  if (leaves == nullptr) return plan;
+  if (!read(plan.trace.leaves) || !graph::are_distinct(plan.trace.leaves)) return plan;
+  for (const graph::DataPtr& leaf : plan.trace.leaves) check_is_array(*leaf);
   check_runs_allowed();
   plan.place = device.launches().reserve();
   plan.outputs.reserve(outputs.size());

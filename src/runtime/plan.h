@@ -40,10 +40,9 @@ Plan plan_sync(Device& device);
 // that someone may ask for later, views aside: they are cheap. `arrays` receives one per value.
 Plan plan_compute(Device& device, const ReadValues& read, std::vector<ArrayPtr>& arrays);
 
-// For a program that is known already: `leaves` are the arrays that `read` gives (called under the
-// lock), and there is no trace. Empty when `read` returns null.
-Plan plan_again(Device& device, const ReadLeaves& read, std::span<const base::Shape> outputs,
-                graph::LeavesPtr& leaves);
+// For a program that is known already: the arrays that `read` gives (called under the lock) are its
+// leaves, and the trace has nothing else. Empty when `read` returns false or two of them are one.
+Plan plan_again(Device& device, const ReadLeaves& read, std::span<const base::Shape> outputs);
 
 // The graph of the values, or of all live values of the device, as it is; changes nothing.
 graph::Trace trace_of(Device& device, std::span<const graph::Value> values);
