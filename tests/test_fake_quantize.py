@@ -122,8 +122,34 @@ def test_gradients_pass_where_nothing_was_clamped(device):
     assert call(device).tolist() == call("cpu").tolist()
 
 
+def step_and_zero_point(x, count=1):
+    return torch.full((count,), 0.1).to(x.device), torch.full((count,), 2.0).to(x.device)
+
+
 REFUSED = {
     "range": lambda x: torch.fake_quantize_per_tensor_affine(x, 0.1, 2, 8, 7),
+    "range, by tensors": lambda x: torch.fake_quantize_per_tensor_affine(
+        x, *step_and_zero_point(x), 8, 7
+    ),
+    "range of channels": lambda x: torch.fake_quantize_per_channel_affine(
+        x, *step_and_zero_point(x, 2), 0, 8, 7
+    ),
+    "learnable range": lambda x: aten._fake_quantize_learnable_per_tensor_affine(
+        x, *step_and_zero_point(x), 8, 7
+    ),
+    "learnable range of channels": lambda x: aten._fake_quantize_learnable_per_channel_affine(
+        x, *step_and_zero_point(x, 2), 0, 8, 7
+    ),
+    "learnable range without 0": (
+        lambda x: aten._fake_quantize_learnable_per_tensor_affine_backward(
+            x, x, *step_and_zero_point(x), 1, 7
+        )
+    ),
+    "learnable range of channels without 0": (
+        lambda x: aten._fake_quantize_learnable_per_channel_affine_backward(
+            x, x, *step_and_zero_point(x, 2), 0, 1, 7
+        )
+    ),
     "zero point": lambda x: torch.fake_quantize_per_tensor_affine(x, 0.1, 20, -8, 7),
     "integers": lambda x: torch.fake_quantize_per_tensor_affine(x.int(), 0.1, 2, -8, 7),
     "axis": lambda x: torch.fake_quantize_per_channel_affine(

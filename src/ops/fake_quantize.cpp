@@ -23,9 +23,10 @@ struct Grid {
   Value zero_point;
 };
 
-void check_range(std::int64_t quant_min, std::int64_t quant_max) {
+Range range_of(std::int64_t quant_min, std::int64_t quant_max) {
   base::check(quant_min <= quant_max,
               "`quant_min` should be less than or         equal to `quant_max`.");
+  return {static_cast<double>(quant_min), static_cast<double>(quant_max)};
 }
 
 // PyTorch's kernels read the first element alone.
@@ -97,11 +98,10 @@ void check_channels(Value self, Value scale, Value zero_point, std::int64_t axis
 std::vector<Value> per_channel(Value self, Value scale, Value zero_point, std::int64_t axis,
                                std::int64_t quant_min, std::int64_t quant_max) {
   check_channels(self, scale, zero_point, axis);
-  check_range(quant_min, quant_max);
+  const Range range = range_of(quant_min, quant_max);
   base::check(axis >= 0, "`axis` must be between 0 and number of dimensions of input");
   check_implemented(base::is_floating(self.dtype()),
                     "fake_quantize_channel_cachemask_cpu_type_handling", self.dtype());
-  const Range range{static_cast<double>(quant_min), static_cast<double>(quant_max)};
   const Value wide = convert(self, accumulate_dtype(self.dtype()));
   const Value step = convert(scale, DType::kFloat32);
   const Value inverse = along(convert(1.0 / step, wide.dtype()), self.dims(), axis);
@@ -146,7 +146,10 @@ std::vector<Value> learnable_backward(Value grad, Value self, const Grid& grid, 
 std::vector<Value> learnable_per_tensor_backward(Value grad, Value self, Value scale,
                                                  Value zero_point, std::int64_t quant_min,
                                                  std::int64_t quant_max, double grad_factor) {
-  const Range range{static_cast<double>(quant_min), static_cast<double>(quant_max)};
+  base::check(quant_min <= 0 && quant_max >= 0,
+              "`quant_min` should be less than or         equal to `quant_max`, and the "
+              "quantization range should include 0.");
+  const Range range = range_of(quant_min, quant_max);
   const Value zero = convert(first_in_list(zero_point), DType::kFloat32);
   const Grid grid{
       broadcast_to(convert(first_in_list(scale), DType::kFloat32), self.dims()),
@@ -162,7 +165,8 @@ std::vector<Value> learnable_per_channel_backward(Value grad, Value self, Value 
                                                   Value zero_point, std::int64_t axis,
                                                   std::int64_t quant_min, std::int64_t quant_max,
                                                   double grad_factor) {
-  const Range range{static_cast<double>(quant_min), static_cast<double>(quant_max)};
+  base::check(quant_min <= 0 && quant_max >= 0, "Expecting `quant_min` <= 0 and `quant_max` >= 0");
+  const Range range = range_of(quant_min, quant_max);
   const std::int64_t place = wrap_dim(axis, self.rank());
   const Grid grid{along(convert(scale, DType::kFloat32), self.dims(), place),
                   along(rounded(zero_point, range), self.dims(), place)};
@@ -177,17 +181,13 @@ void register_fake_quantize(Registry& m) {
   m.impl("fake_quantize_per_tensor_affine_cachemask",
          [](Value self, Value scale, Value zero_point, std::int64_t quant_min,
             std::int64_t quant_max) {
-           check_range(quant_min, quant_max);
-           return per_tensor(self, scale, zero_point,
-                             {static_cast<double>(quant_min), static_cast<double>(quant_max)});
+           return per_tensor(self, scale, zero_point, range_of(quant_min, quant_max));
          });
   m.impl("_fake_quantize_per_tensor_affine_cachemask_tensor_qparams",
          [](Value self, Value scale, Value zero_point, Value fake_quant_enabled,
             std::int64_t quant_min, std::int64_t quant_max) {
-           check_range(quant_min, quant_max);
-           const std::vector<Value> done =
-               per_tensor(self, first_of(scale), first_of(zero_point),
-                          {static_cast<double>(quant_min), static_cast<double>(quant_max)});
+           const std::vector<Value> done = per_tensor(self, first_of(scale), first_of(zero_point),
+                                                      range_of(quant_min, quant_max));
            const Value is_on = not_equal(first_of(fake_quant_enabled), 0);
            return std::vector<Value>{where(is_on, done[0], self),
                                      done[1] | broadcast_to(~is_on, self.dims())};
@@ -196,8 +196,7 @@ void register_fake_quantize(Registry& m) {
   m.impl("_fake_quantize_learnable_per_tensor_affine",
          [](Value self, Value scale, Value zero_point, std::int64_t quant_min,
             std::int64_t quant_max, double) {
-           check_range(quant_min, quant_max);
-           const Range range{static_cast<double>(quant_min), static_cast<double>(quant_max)};
+           const Range range = range_of(quant_min, quant_max);
            return per_tensor(self, first_in_list(scale), rounded(first_in_list(zero_point), range),
                              range)[0];
          });
@@ -205,7 +204,7 @@ void register_fake_quantize(Registry& m) {
   m.impl("_fake_quantize_learnable_per_channel_affine",
          [](Value self, Value scale, Value zero_point, std::int64_t axis, std::int64_t quant_min,
             std::int64_t quant_max, double) {
-           const Range range{static_cast<double>(quant_min), static_cast<double>(quant_max)};
+           const Range range = range_of(quant_min, quant_max);
            const Value zero = convert(rounded(zero_point, range), DType::kInt32);
            return per_channel(self, scale, zero, axis, quant_min, quant_max)[0];
          });
