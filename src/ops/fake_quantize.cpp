@@ -1,12 +1,11 @@
 // Fake quantization: what a tensor is after it was rounded to the numbers of a quantized one. The
 // step is float32, and formulas have the tensor's dtype, half precision float32.
-#include "ops/fake_quantize.h"
-
 #include <algorithm>
 #include <limits>
 
 #include "ops/expression.h"
 #include "ops/reduce.h"
+#include "ops/registry.h"
 
 namespace torch_xla::ops {
 namespace {

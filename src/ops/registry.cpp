@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "base/error.h"
-#include "ops/fake_quantize.h"
 #include "ops/host_call.h"
 #include "ops/promotion.h"
 
