@@ -87,61 +87,37 @@ std::vector<Value> with_factors(const std::vector<Value>& self, const std::vecto
   return results;
 }
 
-void register_scaled_sums(Registry& m) {
-  const auto add_scaled = [](Value self, Value other, Factor alpha) {
-    return add(self, other, alpha);
-  };
-  const auto add_one = [](Value self, Value other) {
-    return add(self, other, Factor{.value = {}, .is_one = true});
-  };
-  const auto sub_one = [](Value self, Value other) {
-    return sub(self, other, Factor{.value = {}, .is_one = true});
-  };
-  m.foreach ("_foreach_add.List", add_scaled);
-  m.foreach ("_foreach_add.Tensor", add_scaled);
-  m.foreach ("_foreach_add.Scalar", add_one);
-  m.foreach ("_foreach_add.ScalarList", add_one);
-  m.foreach ("_foreach_sub.List",
-             [](Value self, Value other, Factor alpha) { return sub(self, other, alpha); });
-  m.foreach ("_foreach_sub.Scalar", sub_one);
-  m.foreach ("_foreach_sub.ScalarList", sub_one);
-}
-
-void register_binary(Registry& m) {
-  for (const char* overload : {".List", ".Scalar", ".ScalarList", ".Tensor"}) {
+void register_arithmetic(Registry& m) {
+  for (const char* overload : {".List", ".Scalar", ".ScalarList"}) {
     m.foreach (base::str("_foreach_mul", overload), mul);
     m.foreach (base::str("_foreach_div", overload), div);
-  }
-  for (const char* overload : {".List", ".Scalar", ".ScalarList"}) {
     m.foreach (base::str("_foreach_clamp_min", overload), clamp_min);
     m.foreach (base::str("_foreach_maximum", overload), clamp_min);
     m.foreach (base::str("_foreach_clamp_max", overload), clamp_max);
     m.foreach (base::str("_foreach_minimum", overload), clamp_max);
+    m.foreach (base::str("_foreach_lerp", overload), lerp);
   }
-  const auto pow_constant = [](Value self, Promotable exponent) { return pow(self, exponent); };
+  const Factor one{.value = {}, .is_one = true};
+  for (const char* overload : {".Scalar", ".ScalarList"}) {
+    m.foreach (base::str("_foreach_add", overload),
+               [one](Value self, Value other) { return add(self, other, one); });
+    m.foreach (base::str("_foreach_sub", overload),
+               [one](Value self, Value other) { return sub(self, other, one); });
+    m.foreach (base::str("_foreach_pow", overload),
+               [](Value self, Promotable exponent) { return pow(self, exponent); });
+    m.foreach (base::str("_foreach_addcmul", overload), addcmul);
+    m.foreach (base::str("_foreach_addcdiv", overload), addcdiv);
+  }
+  m.foreach ("_foreach_add.List", add);
+  m.foreach ("_foreach_add.Tensor", add);
+  m.foreach ("_foreach_sub.List", sub);
+  m.foreach ("_foreach_mul.Tensor", mul);
+  m.foreach ("_foreach_div.Tensor", div);
   m.foreach ("_foreach_pow.List", [](Value self, Value exponent) { return pow(self, exponent); });
-  m.foreach ("_foreach_pow.Scalar", pow_constant);
-  m.foreach ("_foreach_pow.ScalarList", pow_constant);
   m.impl("_foreach_pow.ScalarAndTensor", [](Value self, std::vector<Value> exponents) {
     for (Value& exponent : exponents) exponent = pow(self, exponent);
     return exponents;
   });
-}
-
-void register_ternary(Registry& m) {
-  for (const char* overload : {".List", ".Scalar", ".ScalarList"}) {
-    m.foreach (base::str("_foreach_lerp", overload), lerp);
-  }
-  for (const char* overload : {".Scalar", ".ScalarList"}) {
-    m.foreach (base::str("_foreach_addcmul", overload),
-               [](Value self, Value tensor1, Value tensor2, Factor value) {
-                 return addcmul(self, tensor1, tensor2, value);
-               });
-    m.foreach (base::str("_foreach_addcdiv", overload),
-               [](Value self, Value tensor1, Value tensor2, Factor value) {
-                 return addcdiv(self, tensor1, tensor2, value);
-               });
-  }
   m.impl("_foreach_addcmul.Tensor", with_factors<addcmul>);
   m.impl("_foreach_addcdiv.Tensor", with_factors<addcdiv>);
 }
@@ -154,9 +130,7 @@ void register_foreach(Registry& m) {
       m.foreach (base::str("_foreach_", op.name), op.emit, {.repeats = op.repeats});
     }
   }
-  register_scaled_sums(m);
-  register_binary(m);
-  register_ternary(m);
+  register_arithmetic(m);
   m.foreach ("_foreach_copy", copy);
   m.foreach ("_foreach_max", maximum_of);
   m.foreach ("_foreach_norm.Scalar", norm);
