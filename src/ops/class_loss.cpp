@@ -36,12 +36,8 @@ Value score_of_class(Value scores, Value classes) {
   const std::int64_t dim = class_dim(scores);
   hlo::GatherDimensionNumbers numbers;
   numbers.collapsed_slice_dims = {dim};
-  for (std::int64_t i = 0; i < scores.rank(); ++i) {
-    if (i != dim) numbers.operand_batching_dims.push_back(i);
-  }
-  for (std::int64_t i = 0; i < classes.rank(); ++i) {
-    numbers.start_indices_batching_dims.push_back(i);
-  }
+  numbers.operand_batching_dims = all_but(dim, scores.rank());
+  numbers.start_indices_batching_dims = wrap_dims({}, classes.rank());
   numbers.start_index_map = {dim};
   numbers.index_vector_dim = classes.rank();
   return hlo::gather(scores, classes, numbers, Dims(scores.dims().size(), 1));

@@ -169,9 +169,7 @@ std::vector<Value> learnable_per_channel_backward(Value grad, Value self, Value 
   const std::int64_t place = wrap_dim(axis, self.rank());
   const Grid grid{along(convert(scale, DType::kFloat32), self.dims(), place),
                   along(rounded(zero_point, range), self.dims(), place)};
-  Dims others = wrap_dims({}, self.rank());
-  others.erase(others.begin() + place);
-  return learnable_backward(grad, self, grid, range, grad_factor, others);
+  return learnable_backward(grad, self, grid, range, grad_factor, all_but(place, self.rank()));
 }
 
 }  // namespace

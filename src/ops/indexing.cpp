@@ -21,14 +21,6 @@ namespace {
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
-Dims all_but(std::int64_t rank, std::int64_t dim) {
-  Dims out;
-  for (std::int64_t i = 0; i < rank; ++i) {
-    if (i != dim) out.push_back(i);
-  }
-  return out;
-}
-
 // The sizes of `self`, but with the index's in all dimensions other than `dim`.
 Dims dims_beside(Value self, std::int64_t dim, Value index) {
   return with_dim(index.dims(), dim, self.dim(dim));
@@ -79,7 +71,7 @@ Value scatter_slices(Value self, std::int64_t dim, Value indices, Value updates,
                      const hlo::BinaryRegion& combine) {
   if (updates.num_elements() == 0) return self;
   hlo::ScatterDimensionNumbers numbers;
-  numbers.update_window_dims = all_but(updates.rank(), dim);
+  numbers.update_window_dims = all_but(dim, updates.rank());
   numbers.inserted_window_dims = {dim};
   numbers.scatter_dims_to_operand_dims = {dim};
   numbers.index_vector_dim = 1;
@@ -125,7 +117,7 @@ Value gather_along(Value self, std::int64_t dim, Value index) {
   }
   hlo::GatherDimensionNumbers numbers;
   numbers.collapsed_slice_dims = {dim};
-  numbers.operand_batching_dims = all_but(self.rank(), dim);
+  numbers.operand_batching_dims = all_but(dim, self.rank());
   numbers.start_indices_batching_dims = numbers.operand_batching_dims;
   numbers.start_index_map = {dim};
   numbers.index_vector_dim = index.rank();
@@ -166,7 +158,7 @@ Value scatter_along(Value self, std::int64_t dim, Value index, Value src,
   } else {
     hlo::ScatterDimensionNumbers numbers;
     numbers.inserted_window_dims = {dim};
-    numbers.input_batching_dims = all_but(self.rank(), dim);
+    numbers.input_batching_dims = all_but(dim, self.rank());
     numbers.scatter_indices_batching_dims = numbers.input_batching_dims;
     numbers.scatter_dims_to_operand_dims = {dim};
     numbers.index_vector_dim = index.rank();

@@ -59,9 +59,7 @@ Value normalized_gradient(Value grad, Value y, Value rstd, const Dims& dims) {
 
 Dims batch_dims(Value input) {
   base::check(input.rank() >= 2, "batch_norm: expected at least 2 dimensions, got ", input.rank());
-  Dims dims = range(1, input.rank());
-  dims[0] = 0;
-  return dims;
+  return all_but(1, input.rank());
 }
 
 struct BatchNormArguments {
@@ -401,21 +399,14 @@ std::tuple<Value, Value, Value> group_norm_backward(Value grad_out, Value input,
 
 // ---- Norms of slices ----------------------------------------------------------------------------
 
-Dims all_but(Value x, std::int64_t dim) {
-  const std::int64_t kept = wrap_dim(dim, x.rank());
-  Dims dims;
-  for (std::int64_t i = 0; i < x.rank(); ++i) {
-    if (i != kept) dims.push_back(i);
-  }
-  return dims;
-}
+Dims across(Value x, std::int64_t dim) { return all_but(wrap_dim(dim, x.rank()), x.rank()); }
 
 // Scales the slices along `dim` whose norm is above `max_norm` down to it.
 Value renorm(Value self, double p, std::int64_t dim, double max_norm) {
   base::check(!base::is_integral(self.dtype()),
               "linalg.vector_norm: Expected a floating point or complex tensor as input. Got ",
               scalar_type_name(self.dtype()));
-  const Dims dims = all_but(self, dim);
+  const Dims dims = across(self, dim);
   const Value x = convert(self, accumulate_dtype(self.dtype()));
   const Value norm = vector_norm(x, p, dims);
   const Value limit = hlo::full_like(norm, max_norm);
@@ -428,7 +419,7 @@ Value renorm(Value self, double p, std::int64_t dim, double max_norm) {
 
 // v * g / norm(v), and the norms.
 std::tuple<Value, Value> weight_norm(Value v, Value g, std::int64_t dim) {
-  const Dims dims = all_but(v, dim);
+  const Dims dims = across(v, dim);
   const Value x = convert(v, accumulate_dtype(v.dtype()));
   const Value norm = vector_norm(x, 2, dims);
   const Value gain = hlo::reshape(convert(g, x.dtype()), norm.dims());
@@ -438,7 +429,7 @@ std::tuple<Value, Value> weight_norm(Value v, Value g, std::int64_t dim) {
 
 std::tuple<Value, Value> weight_norm_backward(Value grad_w, Value saved_v, Value saved_g,
                                               Value saved_norms, std::int64_t dim) {
-  const Dims dims = all_but(saved_v, dim);
+  const Dims dims = across(saved_v, dim);
   const Value v = convert(saved_v, accumulate_dtype(saved_v.dtype()));
   const Value grad = convert(grad_w, v.dtype());
   const Dims slices = reduced_dims(v.dims(), dims, /*keepdim=*/false);

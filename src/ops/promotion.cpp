@@ -184,4 +184,12 @@ Dims wrap_dims(const Dims& dims, std::int64_t rank) {
   return out;
 }
 
+Dims all_but(std::int64_t dim, std::int64_t rank) {
+  Dims out;
+  for (std::int64_t i = 0; i < rank; ++i) {
+    if (i != dim) out.push_back(i);
+  }
+  return out;
+}
+
 }  // namespace torch_xla::ops

@@ -53,5 +53,7 @@ DType accumulate_dtype(DType dtype);
 std::int64_t wrap_dim(std::int64_t dim, std::int64_t rank);
 // As above for a list without repeats; an empty or absent list means all dimensions.
 Dims wrap_dims(const Dims& dims, std::int64_t rank);
+// All dimensions other than `dim`, in order.
+Dims all_but(std::int64_t dim, std::int64_t rank);
 
 }  // namespace torch_xla::ops

@@ -119,10 +119,7 @@ Pair sort(Value self, std::int64_t dim, bool descending) {
 
 // The permutation that moves `dim` to the end, and the one that moves it back.
 Dims to_last(std::int64_t rank, std::int64_t dim) {
-  Dims order;
-  for (std::int64_t i = 0; i < rank; ++i) {
-    if (i != dim) order.push_back(i);
-  }
+  Dims order = all_but(dim, rank);
   order.push_back(dim);
   return order;
 }
