@@ -1,7 +1,7 @@
 // The XLA options that programs are compiled with, per platform: the one place that says with which
 // flags XLA does best. The user's own come after them: XLA_FLAGS, then
-// `set_custom_compile_options`. They replace what is there, but for lists,
-// which they lengthen, or clear if they are empty.
+// `set_custom_compile_options`. They replace what is there, but for lists, which they lengthen, or
+// clear if they are empty.
 #pragma once
 
 #include <map>
