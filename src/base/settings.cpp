@@ -13,6 +13,8 @@
 namespace torch_xla::base {
 namespace {
 
+std::atomic<std::uint64_t> total_changes{0};
+
 bool is_one_of(std::string_view text, std::initializer_list<std::string_view> words) {
   for (const std::string_view word : words) {
     if (text == word) return true;
@@ -52,6 +54,10 @@ std::string complaint(const SettingInfo& info, std::string_view text) {
 }
 
 }  // namespace
+
+std::uint64_t SettingBase::num_changes() { return total_changes.load(std::memory_order_acquire); }
+
+void SettingBase::note_change() { total_changes.fetch_add(1, std::memory_order_release); }
 
 template <typename T>
 void Setting<T>::load_from_environment() const {

@@ -150,9 +150,17 @@ class SettingBase {
   // Throws an Error of kind kValue, and leaves the value alone, when the text does not parse.
   virtual void set_text(std::string_view text) = 0;
   // Forgets the value: the next use reads the environment again.
-  void reload() { is_loaded_.store(false, std::memory_order_release); }
+  void reload() {
+    is_loaded_.store(false, std::memory_order_release);
+    note_change();
+  }
+  // How often a setting, of any kind, was given another value or made to forget its own.
+  static std::uint64_t num_changes();
 
  protected:
+  // Called after the change.
+  static void note_change();
+
   SettingInfo info_;
   mutable std::atomic<bool> is_loaded_{false};
   mutable std::mutex load_mutex_;
@@ -193,6 +201,7 @@ class Setting final : public SettingBase {
     const std::lock_guard lock(load_mutex_);
     value_.store(std::move(value));
     is_loaded_.store(true, std::memory_order_release);
+    note_change();
   }
 
   std::string text() const override;

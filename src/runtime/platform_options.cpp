@@ -2,6 +2,7 @@
 #include "runtime/platform_options.h"
 
 #include <algorithm>
+#include <atomic>
 #include <iterator>
 #include <mutex>
 #include <utility>
@@ -51,9 +52,19 @@ struct State {
   std::mutex mutex;
   Options custom;                           // under mutex
   std::map<std::string, Options> defaults;  // by platform, what is not rejected; under mutex
+  // Of `custom`, counted after the change; from 1, so that no key is kept at first.
+  std::atomic<std::uint64_t> num_changes{1};
 };
 
 thread_local std::optional<Options> thread_options;
+
+// The key that this thread asked for last: each launch asks, and nothing has changed.
+struct KeptKey {
+  std::uint64_t num_changes = 0;
+  std::string platform;
+  base::Hash128 key;
+};
+thread_local KeptKey kept_key;
 
 State& state() {
   static auto* const instance = new State();
@@ -88,6 +99,7 @@ void add_options(base::Hasher& hasher, const Options& options) {
 void set_custom_compile_options(Options options) {
   const std::lock_guard lock(state().mutex);
   state().custom = std::move(options);
+  state().num_changes.fetch_add(1, std::memory_order_release);
 }
 
 Options custom_compile_options() {
@@ -98,6 +110,7 @@ Options custom_compile_options() {
 }
 
 std::optional<Options> set_thread_compile_options(std::optional<Options> options) {
+  kept_key = {};
   return std::exchange(thread_options, std::move(options));
 }
 
@@ -146,11 +159,15 @@ bool drop_rejected_defaults(std::string_view platform, std::string_view error) {
 }
 
 base::Hash128 compile_options_key(std::string_view platform) {
+  const std::uint64_t num_changes =
+      base::SettingBase::num_changes() + state().num_changes.load(std::memory_order_acquire);
+  if (kept_key.num_changes == num_changes && kept_key.platform == platform) return kept_key.key;
   base::Hasher hasher;
   hasher.add(platform);
   base::settings().add_compile_key(hasher);
   add_options(hasher, custom_compile_options());
-  return hasher.finish();
+  kept_key = {num_changes, std::string(platform), hasher.finish()};
+  return kept_key.key;
 }
 
 hlo::Precision mat_mul_precision() {

@@ -3,6 +3,8 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <optional>
+#include <thread>
 
 #include "base/metrics.h"
 #include "base/settings.h"
@@ -223,6 +225,11 @@ TEST(options_of_the_user_are_part_of_the_key) {
   EXPECT(before != runtime::compile_options_key("cpu"));
   EXPECT(with_custom != runtime::compile_options_key("cpu"));
   base::settings().xla_flags.set("");
+  EXPECT(before == runtime::compile_options_key("cpu"));
+  runtime::set_thread_compile_options({{{"xla_cpu_enable_fast_math", false}}});
+  EXPECT(with_custom == runtime::compile_options_key("cpu"));
+  std::thread([&] { EXPECT(before == runtime::compile_options_key("cpu")); }).join();
+  runtime::set_thread_compile_options(std::nullopt);
   EXPECT(before == runtime::compile_options_key("cpu"));
 }
 
