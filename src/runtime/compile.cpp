@@ -30,9 +30,12 @@ struct State {
   // Under the mutex, from the first compilation on.
   std::unique_ptr<DiskCache> cache;
   bool is_default_directory = false;
-  std::unique_ptr<UseList> uses;  // with the cache, if programs are preloaded
   std::string hashed_library;
   base::Hash128 library_hash;
+  std::mutex uses_mutex;  // may be held when the other is taken
+  // Both under it; for whoever asked last: the directory may be chosen after preloading began.
+  std::shared_ptr<UseList> uses;
+  DiskCacheOptions used_programs;
   // Not under the mutex.
   Preloader preloader;
 };
@@ -134,28 +137,22 @@ base::Hash128 key_of(const std::string& text, const pjrt::CompileOptions& option
   return hasher.finish();
 }
 
-base::Hash128 key_of_script() {
-  base::Hasher hasher;
-  hasher.add(std::string_view(script_of_process()));
-  add_machine(hasher);
-  return hasher.finish();
+// What this script uses of these programs.
+std::shared_ptr<UseList> uses_of(const DiskCacheOptions& programs) {
+  const std::lock_guard lock(state().uses_mutex);
+  if (state().uses == nullptr || state().used_programs != programs) {
+    base::Hasher script;
+    script.add(std::string_view(script_of_process()));
+    add_machine(script);
+    state().uses = std::make_shared<UseList>(programs, script.finish());
+    state().used_programs = programs;
+  }
+  return state().uses;
 }
 
 // What the next run of this script may preload.
 void remember_use(const base::Hash128& key) {
-  if (!base::settings().persistent_cache_preload()) return;
-  UseList* uses = nullptr;
-  {
-    const std::lock_guard lock(state().mutex);
-    uses = state().uses.get();
-  }
-  if (uses == nullptr) {
-    auto made = std::make_unique<UseList>(cache().options(), key_of_script());
-    const std::lock_guard lock(state().mutex);
-    if (state().uses == nullptr) state().uses = std::move(made);
-    uses = state().uses.get();
-  }
-  uses->add(key);
+  if (base::settings().persistent_cache_preload()) uses_of(cache().options())->add(key);
 }
 
 std::unique_ptr<pjrt::Executable> load(const base::Hash128& key) {
@@ -252,7 +249,7 @@ void start_preloading() {
     return;
   }
   const auto from = std::make_shared<DiskCache>(options);
-  state().preloader.start([options] { return UseList(options, key_of_script()).last_run(); },
+  state().preloader.start([options] { return uses_of(options)->last_run(); },
                           [from](const base::Hash128& key) -> std::unique_ptr<pjrt::Executable> {
                             try {
                               const std::optional<std::string> serialized = from->find(key);

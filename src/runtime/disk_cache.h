@@ -25,6 +25,8 @@ struct DiskCacheOptions {
   bool is_read_only = false;
   std::int64_t max_bytes = 0;                      // of all files together; 0: no bound
   std::string_view extension = kProgramExtension;  // of its files
+
+  friend bool operator==(const DiskCacheOptions&, const DiskCacheOptions&) = default;
 };
 
 struct DiskCacheContents {
