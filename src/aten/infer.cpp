@@ -239,6 +239,8 @@ std::vector<const graph::TensorType*> infer_outputs(const Operator& op, const gr
     return types;
   }
   types.resize(op.num_fresh_returns);
+  // What a call returns beside its arguments.
+  if (!has_meta && !types.empty()) set_strides(op, entry, stack, types);
   for (const graph::TensorType* type : written_types(op, stack)) types.push_back(type);
   return types;
 }

@@ -16,6 +16,7 @@
 #include "aten/fallback.h"
 #include "aten/host_calls.h"
 #include "aten/indexing.h"
+#include "aten/observer.h"
 #include "aten/operator.h"
 #include "aten/out_kernel.h"
 #include "aten/record.h"
@@ -67,8 +68,12 @@ bool register_lowered(torch::Library& m, const c10::OperatorHandle& handle) {
   if (op->lowering->is_host_call) {
     report().on_host.push_back(op->schema.name);
     register_boxed(m, handle.operator_name(), std::make_unique<HostCallKernel>(std::move(op)));
+    return true;
+  }
+  report().lowered.push_back(op->schema.name);
+  if (op->schema.name == ObserverKernel::kOperator) {
+    register_boxed(m, handle.operator_name(), std::make_unique<ObserverKernel>(std::move(op)));
   } else {
-    report().lowered.push_back(op->schema.name);
     register_boxed(m, handle.operator_name(), std::make_unique<RecordingKernel>(std::move(op)));
   }
   return true;

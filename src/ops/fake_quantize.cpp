@@ -1,6 +1,8 @@
-// Fake quantization: what a tensor is after it was rounded to the numbers of a quantized one. The
-// step is float32, and formulas have the tensor's dtype, half precision float32.
+// Fake quantization: what a tensor is after it was rounded to the numbers of a quantized one, and
+// the observers that find out which. The step is float32, and formulas have the tensor's dtype,
+// half precision float32.
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "ops/expression.h"
@@ -9,6 +11,10 @@
 
 namespace torch_xla::ops {
 namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+// FBGEMM has none below.
+constexpr double kLeastStep = 6.1e-5F;
 
 // The integers that a number may become.
 struct Range {
@@ -51,9 +57,7 @@ Value clamped(Value q, Range range) {
 
 // The CPU's kernels of channels and gradients go by way of int64, where what is too large becomes
 // the least.
-Value as_int64(Value q) {
-  return where(greater_equal(q, 0x1p63), -std::numeric_limits<double>::infinity(), q);
-}
+Value as_int64(Value q) { return where(greater_equal(q, 0x1p63), -kInfinity, q); }
 
 // The result and where it is not clamped. With step and zero point for the whole tensor the last
 // product is one of float32.
@@ -172,9 +176,114 @@ std::vector<Value> learnable_per_channel_backward(Value grad, Value self, Value 
   return learnable_backward(grad, self, grid, range, grad_factor, all_but(place, self.rank()));
 }
 
+// ---- Observers ----------------------------------------------------------------------------------
+
+void check_single(Value tensor) {
+  base::check(tensor.num_elements() == 1, "a Tensor with ", tensor.num_elements(),
+              " elements cannot be converted to Scalar");
+}
+
+Value is_on(Value flag) {
+  check_single(flag);
+  return not_equal(convert(hlo::reshape(flag, {}), DType::kInt32), 0);
+}
+
+// An extreme that was seen, on its way to the one that is seen now; at first it is infinite.
+Value moved(Value before, Value now, Value averaging_const) {
+  return where(equal(hlo::abs(before), kInfinity), now, before + averaging_const * (now - before));
+}
+
+Value in_float64(Value x) { return convert(x, DType::kFloat64); }
+
+// The step and the zero point of numbers that reach from `low` to `high`, and over zero. Quotients
+// are float64: XLA multiplies by the inverse of a constant instead, which is less exact.
+Grid grid_between(Value low, Value high, Range range, bool is_symmetric) {
+  const Value has_both_signs = less(low, 0.0) & greater(high, 0.0);
+  if (is_symmetric) {
+    const double above = std::trunc((range.last - range.first) / 2);
+    const double below = -(above + 1);
+    const Value step = convert(
+        max(hlo::abs(in_float64(low) / below), hlo::abs(in_float64(high) / above)), low.dtype());
+    low = where(has_both_signs, step * below, low);
+    high = where(has_both_signs, step * above, high);
+  }
+  const Value first = in_float64(min(low, 0.0));
+  const Value last = in_float64(max(high, 0.0));
+  Value step = convert((last - first) / (range.last - range.first), DType::kFloat32);
+  step = where(equal(1.0 / step, kInfinity), 0.1, step);
+  // From the end where that is more exact.
+  const Value steps_below = first / in_float64(step);
+  const Value steps_above = last / in_float64(step);
+  const Value is_below_more_exact = less(hlo::abs(steps_below) + std::abs(range.first),
+                                         hlo::abs(steps_above) + std::abs(range.last));
+  Value zero_point =
+      where(is_below_more_exact, range.first - steps_below, range.last - steps_above);
+  if (is_symmetric) zero_point = where(has_both_signs, (range.first + range.last) / 2, zero_point);
+  const Value nearest = hlo::round_nearest_even(min(max(zero_point, range.first), range.last));
+  // What a NaN becomes as an int32.
+  return {max(step, kLeastStep), where(is_nan(nearest), -0x1p31, nearest)};
+}
+
+// `state` is what is written. PyTorch observes channels of the first dimension alone.
+void check_observed(Value self, const std::vector<Value>& state, std::int64_t axis, bool per_row) {
+  base::check(axis < self.rank(),
+              "Error in fused_moving_avg_obs_fake_quant_cpu: ch_axis must be < self.dim()");
+  base::check(self.num_elements() > 0,
+              "aminmax(): cannot compute aminmax over an empty dimension as the operation has no "
+              "identity.");
+  base::check(!per_row || axis >= 0, "`axis` must be between 0 and number of dimensions of input");
+  for (const Value tensor : state) {
+    if (!per_row) {
+      check_single(tensor);
+    } else {
+      base::check(tensor.num_elements() == self.dim(axis), "expected a number for each of ",
+                  self.dim(axis), " channels, got ", tensor.num_elements());
+    }
+  }
+}
+
+// The result and its mask, then what is written: the extremes, the step and the zero point.
+std::vector<Value> observe(Value self, Value observer_on, Value fake_quant_on, Value running_min,
+                           Value running_max, Value scale, Value zero_point, Value averaging_const,
+                           std::int64_t quant_min, std::int64_t quant_max, std::int64_t ch_axis,
+                           bool per_row_fake_quant, bool symmetric_quant) {
+  check_observed(self, {running_min, running_max, scale, zero_point}, ch_axis, per_row_fake_quant);
+  const Dims dims = per_row_fake_quant ? all_but(ch_axis, self.rank()) : wrap_dims({}, self.rank());
+  const Dims kept = reduced_dims(self.dims(), dims, /*keepdim=*/false);
+  const Range range = range_of(quant_min, quant_max);
+  const Value x = convert(self, DType::kFloat32);
+  const Value weight = convert(averaging_const, DType::kFloat32);
+  const Value observes = is_on(observer_on);
+  const auto seen = [&](Value running, Value now) {
+    const Value before = hlo::reshape(convert(running, DType::kFloat32), kept);
+    return where(observes, moved(before, now, weight), before);
+  };
+  const Value low = seen(running_min, reduce_min(x, dims));
+  const Value high = seen(running_max, reduce_max(x, dims));
+  const Grid grid = grid_between(low, high, range, symmetric_quant);
+  const Value quantizes = is_on(fake_quant_on);
+  const auto written = [](Value value, Value tensor) {
+    return hlo::reshape(convert(value, tensor.dtype()), tensor.dims());
+  };
+  scale = where(quantizes, written(grid.scale, scale), scale);
+  zero_point = where(quantizes, written(grid.zero_point, zero_point), zero_point);
+  const std::vector<Value> done =
+      per_row_fake_quant
+          ? per_channel(self, scale, zero_point, ch_axis, quant_min, quant_max)
+          : per_tensor(self, hlo::reshape(scale, {}), hlo::reshape(zero_point, {}), range);
+  return {where(quantizes, done[0], self),
+          done[1] | ~quantizes,
+          written(low, running_min),
+          written(high, running_max),
+          scale,
+          zero_point};
+}
+
 }  // namespace
 
 void register_fake_quantize(Registry& m) {
+  m.impl({"_fused_moving_avg_obs_fq_helper", "_fused_moving_avg_obs_fq_helper_functional"},
+         observe);
   m.impl("fake_quantize_per_tensor_affine_cachemask",
          [](Value self, Value scale, Value zero_point, std::int64_t quant_min,
             std::int64_t quant_max) {
