@@ -5,10 +5,13 @@ from __future__ import annotations
 import gc
 import os
 import pathlib
+import zlib
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
+from xdist.scheduler import LoadFileScheduling
 
 # Counts of compilations must not depend on what an earlier run left on the disk.
 os.environ["XLA_PERSISTENT_CACHE"] = "0"
@@ -27,6 +30,25 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         reason = reasons.get(item.nodeid.removeprefix("tests/"))
         if reason is not None:
             item.add_marker(pytest.mark.xfail(reason=reason, strict=True))
+
+
+# Files whose tests are one entry of a database each, and depend on no other test.
+_DIVIDED = ("test_ops.py", "test_op_variants.py", "test_device_generic.py")
+
+
+class _ByFile(LoadFileScheduling):
+    """Hands files to the workers whole, but for those of a database, which go in parts: a worker of
+    its own for the longest of them would end long after the others."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.split("::", 1)[0]
+        is_divided = file.endswith(_DIVIDED)
+        return f"{file} {zlib.crc32(nodeid.encode()) % 8}" if is_divided else file
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _ByFile | None:
+    return _ByFile(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 @pytest.fixture(autouse=True)

@@ -26,7 +26,7 @@ _ENTRIES = [op for op in op_samples.entries() if torch.float32 in op.supported_d
 
 @pytest.mark.parametrize("op", _ENTRIES, ids=lambda op: op.full_name)
 def test_float32_entry_agrees_with_cpu(op):
-    verdict = op_samples.check(op, torch.float32, most=3)
+    verdict = op_samples.check(op, torch.float32, most=None)
     expected = _EXPECTED.get(op.full_name, "lowered")
     detail = f"{verdict.detail} {' '.join(verdict.fallbacks)}"
     assert verdict.status.replace("custom_call", "lowered") == expected, detail
@@ -40,7 +40,8 @@ def test_float32_entry_agrees_with_cpu(op):
 )
 def test_rounded_entry_needs_its_tolerance(name, dtype):
     (op,) = (op for op in op_samples.entries() if op.full_name == name)
-    assert op_samples.check(op, dtype, most=None).status != "wrong"
+    if dtype != torch.float32:  # which is above
+        assert op_samples.check(op, dtype, most=None).status != "wrong"
     plain = op_samples.check(op, dtype, most=None, with_list=False)
     assert plain.status == "wrong", "PyTorch's tolerance suffices: take it off the list"
 
