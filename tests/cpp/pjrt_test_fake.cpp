@@ -34,11 +34,29 @@ struct Fake {
     expect_nothing_lives();
   }
 
-  std::shared_ptr<Client> client(const NamedValues& options = {}) const {
+  static std::shared_ptr<Client> make_client(const NamedValues& options = {}) {
     return Client::create(Plugin::load(kFakePlugin), options);
   }
 
   FakePlugin controls;
+};
+
+struct RunningOptions {
+  bool is_async = false;
+  std::string attributes = {};  // of the program's first parameter
+};
+
+// With a client, its first device, and a program compiled for it.
+struct RunningFake : Fake {
+  explicit RunningFake(const RunningOptions& options = {})
+      // Clients are asynchronous or not from the start.
+      : client((controls.set_async(options.is_async), make_client())),
+        device(client->addressable_devices()[0]),
+        executable(client->compile(add_program(options.attributes), portable())) {}
+
+  const std::shared_ptr<Client> client;
+  Device* const device;
+  const std::unique_ptr<Executable> executable;
 };
 
 TEST(test_a_missing_or_wrong_file_is_a_clear_error) {
@@ -87,12 +105,10 @@ TEST(test_a_failed_initialization_can_be_tried_again) {
 }
 
 TEST(test_a_call_that_the_plugin_is_too_old_for_is_named) {
-  const Fake fake;
-  const auto client = fake.client();
-  const auto executable = client->compile(add_program(), portable());
-  EXPECT(!executable->fingerprint().empty());
+  const RunningFake fake;
+  EXPECT(!fake.executable->fingerprint().empty());
   fake.controls.set_struct_size(offsetof(PJRT_Api, PJRT_Executable_Fingerprint));
-  const Error error = error_of([&] { executable->fingerprint(); });
+  const Error error = error_of([&] { fake.executable->fingerprint(); });
   EXPECT(error.code() == ErrorCode::kUnimplemented);
   EXPECT(error.kind() == base::ErrorKind::kUnimplemented);
   EXPECT_EQ(error.call(), "PJRT_Executable_Fingerprint");
@@ -101,7 +117,7 @@ TEST(test_a_call_that_the_plugin_is_too_old_for_is_named) {
 
 TEST(test_every_code_becomes_the_right_error) {
   const Fake fake;
-  const auto client = fake.client();
+  const auto client = fake.make_client();
   for (int code = 1; code <= 16; ++code) {
     fake.controls.fail("PJRT_Client_Compile", code, "because");
     const Error error = error_of([&] { client->compile(add_program(), portable()); });
@@ -119,11 +135,11 @@ TEST(test_every_code_becomes_the_right_error) {
 
 TEST(test_a_client_that_does_not_start_leaves_nothing) {
   const Fake fake;
-  EXPECT_THROWS(fake.client({{"no_such_option", true}}), "unknown option no_such_option");
+  EXPECT_THROWS(fake.make_client({{"no_such_option", true}}), "unknown option no_such_option");
   for (const char* call : {"PJRT_Client_Create", "PJRT_Client_AddressableDevices",
                            "PJRT_Client_Devices", "PJRT_DeviceDescription_Id"}) {
     fake.controls.fail(call, 13, "broken");
-    EXPECT_EQ(error_of([&] { fake.client(); }).call(), call);
+    EXPECT_EQ(error_of([&] { fake.make_client(); }).call(), call);
     fake.controls.fail(call, 0, "");
     EXPECT_EQ(fake.controls.live("client"), 0);
   }
@@ -131,7 +147,7 @@ TEST(test_a_client_that_does_not_start_leaves_nothing) {
 
 TEST(test_client_options_of_every_type_arrive) {
   const Fake fake;
-  const auto client = fake.client(
+  const auto client = fake.make_client(
       {{"cpu_device_count", std::int64_t{3}}, {"version", "fake 2.0"}, {"use_store", false}});
   EXPECT_EQ(client->addressable_devices().size(), std::size_t{3});
   EXPECT_EQ(client->platform_version(), "fake 2.0");
@@ -168,7 +184,7 @@ TEST(test_the_plugin_reaches_the_key_value_store) {
 
 TEST(test_memory_statistics_are_read_where_the_plugin_has_them) {
   const Fake fake;
-  const auto client = fake.client();
+  const auto client = fake.make_client();
   Device* device = client->addressable_devices()[0];
   const Buffer buffer = upload(device, Floats(25, 1.0F));
   const std::optional<MemoryStats> stats = device->memory_stats();
@@ -180,7 +196,7 @@ TEST(test_memory_statistics_are_read_where_the_plugin_has_them) {
 
 TEST(test_out_of_memory_names_itself_and_still_calls_done) {
   const Fake fake;
-  const auto client = fake.client();
+  const auto client = fake.make_client();
   fake.controls.fail("PJRT_Client_BufferFromHostBuffer", 8, "out of memory");
   int done = 0;
   const float value = 1;
@@ -195,7 +211,7 @@ TEST(test_out_of_memory_names_itself_and_still_calls_done) {
 
 TEST(test_borrowed_memory_is_given_back_when_the_buffer_goes) {
   const Fake fake;
-  const auto client = fake.client();
+  const auto client = fake.make_client();
   const Floats values = {1, 2, 3};
   const std::int64_t dims[] = {3};
   int done = 0;
@@ -220,14 +236,10 @@ ExecuteResult launch_twice(const Executable& executable, Device* device, Buffer&
 }
 
 TEST(test_launches_return_before_the_work_is_done) {
-  const Fake fake;
-  fake.controls.set_async(true);
-  const auto client = fake.client();
-  Device* device = client->addressable_devices()[0];
-  const auto executable = client->compile(add_program(), portable());
-  Buffer a = upload(device, {1, 2, 3, 4});
+  const RunningFake fake({.is_async = true});
+  Buffer a = upload(fake.device, {1, 2, 3, 4});
   fake.controls.hang("Execution");
-  const ExecuteResult result = launch_twice(*executable, device, a);
+  const ExecuteResult result = launch_twice(*fake.executable, fake.device, a);
   EXPECT(!result.events[0].is_ready());
   EXPECT(!result.outputs[0][0].ready_event().is_ready());
   std::atomic<int> called{0};
@@ -244,18 +256,14 @@ TEST(test_launches_return_before_the_work_is_done) {
 }
 
 TEST(test_a_failure_of_asynchronous_work_reaches_events_and_outputs) {
-  const Fake fake;
-  fake.controls.set_async(true);
-  const auto client = fake.client();
-  Device* device = client->addressable_devices()[0];
-  const auto executable = client->compile(add_program(kDonated), portable());
-  Buffer a = upload(device, {1, 2, 3, 4});
-  Buffer b = upload(device, {1, 2, 3, 4});
+  const RunningFake fake({.is_async = true, .attributes = kDonated});
+  Buffer a = upload(fake.device, {1, 2, 3, 4});
+  Buffer b = upload(fake.device, {1, 2, 3, 4});
   fake.controls.fail("Execution", 13, "device lost");
-  ExecuteOptions options = on(device);
+  ExecuteOptions options = on(fake.device);
   options.want_events = true;
   Buffer* arguments[] = {&a, &b};
-  const ExecuteResult result = executable->execute(arguments, options);
+  const ExecuteResult result = fake.executable->execute(arguments, options);
   const Error error = error_of([&] { result.events[0].await(); });
   EXPECT_EQ(std::string(error.what()), "PJRT_LoadedExecutable_Execute: INTERNAL: device lost");
   // Every wait tells it, and so does every callback.
@@ -269,43 +277,36 @@ TEST(test_a_failure_of_asynchronous_work_reaches_events_and_outputs) {
 }
 
 TEST(test_a_failed_input_fails_what_is_made_of_it) {
-  const Fake fake;
-  fake.controls.set_async(true);
-  const auto client = fake.client();
-  Device* device = client->addressable_devices()[0];
-  const auto executable = client->compile(add_program(), portable());
-  Buffer a = upload(device, {1, 2, 3, 4});
+  const RunningFake fake({.is_async = true});
+  Buffer a = upload(fake.device, {1, 2, 3, 4});
   fake.controls.fail("Execution", 8, "no memory on the device");
   Buffer* arguments[] = {&a, &a};
-  ExecuteResult failed = executable->execute(arguments, on(device));
+  ExecuteResult failed = fake.executable->execute(arguments, on(fake.device));
   EXPECT_THROWS(failed.outputs[0][0].ready_event().await(), "no memory on the device");
   fake.controls.fail("Execution", 0, "");
   Buffer* dependent[] = {&failed.outputs[0][0], &a};
-  const ExecuteResult result = executable->execute(dependent, on(device));
+  const ExecuteResult result = fake.executable->execute(dependent, on(fake.device));
   const Error error = error_of([&] { download(result.outputs[0][0]); });
   EXPECT(error.kind() == base::ErrorKind::kOutOfMemory);
   // The device goes on working.
-  EXPECT(download(executable->execute(arguments, on(device)).outputs[0][0]) ==
+  EXPECT(download(fake.executable->execute(arguments, on(fake.device)).outputs[0][0]) ==
          (Floats{2, 4, 6, 8}));
 }
 
 TEST(test_a_failed_launch_leaves_arguments_and_no_outputs) {
-  const Fake fake;
-  const auto client = fake.client();
-  Device* device = client->addressable_devices()[0];
-  const auto executable = client->compile(add_program(kDonated), portable());
-  Buffer a = upload(device, {1, 2, 3, 4});
-  Buffer b = upload(device, {1, 2, 3, 4});
+  const RunningFake fake({.attributes = kDonated});
+  Buffer a = upload(fake.device, {1, 2, 3, 4});
+  Buffer b = upload(fake.device, {1, 2, 3, 4});
   Buffer* arguments[] = {&a, &b};
   fake.controls.fail("PJRT_LoadedExecutable_Execute", 10, "aborted");
-  EXPECT_THROWS(executable->execute(arguments, on(device)), "ABORTED: aborted");
+  EXPECT_THROWS(fake.executable->execute(arguments, on(fake.device)), "ABORTED: aborted");
   EXPECT(!a.is_deleted());
   EXPECT_EQ(live_objects().buffers, 2);
 }
 
 TEST(test_an_executable_that_cannot_be_read_is_given_back) {
   const Fake fake;
-  const auto client = fake.client();
+  const auto client = fake.make_client();
   for (const char* call : {"PJRT_LoadedExecutable_GetExecutable", "PJRT_Executable_NumOutputs"}) {
     fake.controls.fail(call, 13, "broken");
     EXPECT_EQ(error_of([&] { client->compile(add_program(), portable()); }).call(), call);
@@ -316,7 +317,7 @@ TEST(test_an_executable_that_cannot_be_read_is_given_back) {
 
 TEST(test_destructors_do_not_throw_when_the_plugin_fails) {
   const Fake fake;
-  const auto client = fake.client();
+  const auto client = fake.make_client();
   std::optional<Buffer> buffer = upload(client->addressable_devices()[0], {1, 2, 3, 4});
   PJRT_Buffer* c_buffer = buffer->c_buffer();
   fake.controls.fail("PJRT_Buffer_Destroy", 13, "cannot destroy");
@@ -328,16 +329,12 @@ TEST(test_destructors_do_not_throw_when_the_plugin_fails) {
 }
 
 TEST(test_a_callback_may_outlive_its_event) {
-  const Fake fake;
-  fake.controls.set_async(true);
-  const auto client = fake.client();
-  Device* device = client->addressable_devices()[0];
-  const auto executable = client->compile(add_program(), portable());
-  Buffer a = upload(device, {1, 2, 3, 4});
+  const RunningFake fake({.is_async = true});
+  Buffer a = upload(fake.device, {1, 2, 3, 4});
   fake.controls.hang("Execution");
   std::promise<void> called;
   {
-    const ExecuteResult result = launch_twice(*executable, device, a);
+    const ExecuteResult result = launch_twice(*fake.executable, fake.device, a);
     result.events[0].on_ready([&](const std::optional<Error>&) { called.set_value(); });
   }
   EXPECT(live_objects().events > 0);
@@ -348,7 +345,7 @@ TEST(test_a_callback_may_outlive_its_event) {
 
 TEST(test_a_failed_registration_drops_the_callback) {
   const Fake fake;
-  const auto client = fake.client();
+  const auto client = fake.make_client();
   const Buffer buffer = upload(client->addressable_devices()[0], {1});
   const auto token = std::make_shared<int>(0);
   fake.controls.fail("PJRT_Event_OnReady", 13, "broken");
@@ -367,17 +364,14 @@ TEST(test_an_empty_event_is_ready) {
 }
 
 TEST(test_a_hanging_compile_holds_up_nobody_else) {
-  const Fake fake;
-  const auto client = fake.client();
-  Device* device = client->addressable_devices()[0];
-  const auto executable = client->compile(add_program(), portable());
+  const RunningFake fake;
   fake.controls.hang("PJRT_Client_Compile");
-  std::future<std::unique_ptr<Executable>> compiled =
-      std::async(std::launch::async, [&] { return client->compile(add_program(), portable()); });
+  std::future<std::unique_ptr<Executable>> compiled = std::async(
+      std::launch::async, [&] { return fake.client->compile(add_program(), portable()); });
   EXPECT(eventually([&] { return fake.controls.waiting("PJRT_Client_Compile") == 1; }));
-  Buffer a = upload(device, {1, 2, 3, 4});
+  Buffer a = upload(fake.device, {1, 2, 3, 4});
   Buffer* arguments[] = {&a, &a};
-  EXPECT(download(executable->execute(arguments, on(device)).outputs[0][0]) ==
+  EXPECT(download(fake.executable->execute(arguments, on(fake.device)).outputs[0][0]) ==
          (Floats{2, 4, 6, 8}));
   fake.controls.release();
   EXPECT(compiled.get() != nullptr);
@@ -385,7 +379,7 @@ TEST(test_a_hanging_compile_holds_up_nobody_else) {
 
 TEST(test_external_references_are_released) {
   const Fake fake;
-  const auto client = fake.client();
+  const auto client = fake.make_client();
   const Buffer buffer = upload(client->addressable_devices()[0], {5});
   {
     ExternalReference reference(buffer);
@@ -402,7 +396,7 @@ TEST(test_external_references_are_released) {
 
 TEST(test_a_moved_buffer_has_one_owner) {
   const Fake fake;
-  const auto client = fake.client();
+  const auto client = fake.make_client();
   Device* device = client->addressable_devices()[0];
   Buffer a = upload(device, {1});
   Buffer b = upload(device, {2});
@@ -425,7 +419,7 @@ TEST(test_a_plugin_without_ffi_takes_no_custom_calls) {
 TEST(test_threads_share_clients_devices_and_executables) {
   const Fake fake;
   fake.controls.set_async(true);
-  const auto client = fake.client({{"cpu_device_count", std::int64_t{2}}});
+  const auto client = fake.make_client({{"cpu_device_count", std::int64_t{2}}});
   const auto executable = client->compile(add_program(kDonated), portable());
   constexpr int kSteps = 100;
   std::array<Floats, 4> sums;
