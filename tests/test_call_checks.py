@@ -106,6 +106,17 @@ def images(x):
     return x.repeat(2, 1, 1, 1).contiguous(memory_format=torch.channels_last)
 
 
+def batch_norms(x):
+    statistics = (x.mean((0, 2, 3)), x.var((0, 2, 3)))
+    aten = torch.ops.aten
+    return [
+        aten._native_batch_norm_legit(x, None, None, *statistics, True, 0.1, 1e-5)[0],
+        aten._batch_norm_with_update(x, None, None, *statistics, 0.1, 1e-5)[0],
+        aten._batch_norm_with_update_functional(x, None, None, *statistics, 0.1, 1e-5)[0],
+        aten._batch_norm_no_update(x, None, None, *statistics, 0.1, 1e-5)[0],
+    ]
+
+
 OF_IMAGES = (
     lambda x: functional.conv2d(x, x),
     lambda x: functional.conv_transpose2d(x[:, :2].contiguous(), x),
@@ -133,6 +144,7 @@ LAYOUTS = {
     "triangle": lambda x: [linalg.solve_triangular(positive(x), x, upper=True)],
     "hfft": lambda x: [fft.hfftn(x, dim=d) for d in ((0, 1), (2, 0), (0, 1, 2))],
     "channels_last": lambda x: [call(images(x)) for call in OF_IMAGES],
+    "batch_norm": lambda x: batch_norms(images(x)),
     "rot90": lambda x: [x.rot90(1, (0, 1)), x.rot90(2, (1, 2))],
 }
 

@@ -40,6 +40,9 @@ struct OwnLayout {
 // Where this is not kMetaKernel, the Meta kernel says other strides than the kernel for the CPU
 // gives, or there is none.
 constexpr OwnLayout kOwnLayouts[] = {
+    {"_batch_norm_no_update", Layout::kChannels},
+    {"_batch_norm_with_update", Layout::kChannels},
+    {"_batch_norm_with_update_functional", Layout::kChannels},
     {"_fft_c2c", Layout::kMetaKernel},
     {"_fft_c2r", Layout::kRealTransform},
     {"_fft_r2c", Layout::kTransform},
