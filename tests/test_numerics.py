@@ -152,3 +152,28 @@ def test_gathers_of_constants_are_right_whatever_passes_the_user_disables(flags,
     finally:
         torch_xla.settings.xla_flags = before
     assert_same([(sums[:, None] * sums).expand(2, 3, 3)], [result])
+
+
+def test_integers_between_tensors_are_met(device):
+    ends = torch.tensor(50, device=device), torch.tensor(1, device=device)
+    for dtype in (torch.int32, torch.int64, torch.uint8):
+        assert torch.linspace(*ends, 50, dtype=dtype).tolist() == list(range(50, 0, -1))
+
+
+@pytest.mark.parametrize("name", ["sigmoid", "log1p", "expm1", "rsqrt"])
+def test_float16_is_rounded_once(name, device):
+    x = torch.arange(-32768, 32768, dtype=torch.int32).to(torch.int16).view(torch.float16)
+    x = x[x.isfinite()]
+    function = getattr(torch, name)
+    exact = function(x.float())
+    # A unit in the last place of ten binary digits; denormals have fewer.
+    unit = torch.clamp(2.0 ** (torch.frexp(exact).exponent.float() - 11), min=2.0**-24)
+    off = (function(x.to(device)).cpu().float() - exact).abs() / unit
+    assert off[exact.abs() < torch.finfo(torch.float16).max].max() < 0.51
+
+
+def test_histogram_in_float16_counts_as_in_float32(device):
+    x = torch.linspace(-10, 0, 1001).half()
+    assert torch.equal(
+        torch.histc(x.to(device), 100, -10, 0).cpu(), torch.histc(x.float(), 100, -10, 0).half()
+    )

@@ -143,7 +143,9 @@ Value linear_points(Context& context, Value start, Value end, std::int64_t steps
   const Dims dims{steps};
   if (steps < 2) return broadcast_to(start, dims);
   hlo::Builder& builder = context.builder;
-  const Value step = hlo::divide(hlo::subtract(end, start), scalar(builder, type, steps - 1));
+  // XLA multiplies by a constant's reciprocal, which would not reach integers that are to be met.
+  const Value intervals = hlo::optimization_barrier({scalar(builder, type, steps - 1)})[0];
+  const Value step = hlo::divide(hlo::subtract(end, start), intervals);
   const Value index = hlo::iota(builder, Shape{DType::kInt64, dims}, 0);
   const auto index_constant = [&](std::int64_t n) {
     return hlo::full(builder, Shape{DType::kInt64, dims}, n);

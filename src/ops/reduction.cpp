@@ -319,7 +319,9 @@ Value histc(Value self, std::int64_t bins, double min, double max) {
   hlo::Builder& builder = self.builder();
   const Shape counts_type{self.dtype(), {bins}};
   if (self.num_elements() == 0) return hlo::full(builder, counts_type, 0);
-  const Value x = hlo::reshape(self, {self.num_elements()});
+  // In half precision the steps of the formula would round into the next bin.
+  const Value x =
+      convert(hlo::reshape(self, {self.num_elements()}), accumulate_dtype(self.dtype()));
   Value low = hlo::scalar(builder, x.dtype(), min);
   Value high = hlo::scalar(builder, x.dtype(), max);
   if (min == max) {
@@ -343,8 +345,8 @@ Value histc(Value self, std::int64_t bins, double min, double max) {
   numbers.inserted_window_dims = {0};
   numbers.scatter_dims_to_operand_dims = {0};
   numbers.index_vector_dim = 1;
-  return hlo::scatter(hlo::full(builder, counts_type, 0), index, hlo::full_like(x, 1), numbers,
-                      hlo::add);
+  const Value ones = hlo::full(builder, {self.dtype(), x.dims()}, 1);
+  return hlo::scatter(hlo::full(builder, counts_type, 0), index, ones, numbers, hlo::add);
 }
 
 // ---- hash_tensor --------------------------------------------------------------------------------
