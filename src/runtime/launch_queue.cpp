@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 #include <utility>
 
 #include "base/error.h"
@@ -25,6 +26,12 @@ namespace {
 
 using Time = std::chrono::steady_clock::time_point;
 
+constexpr std::uint64_t kNoGoal = std::numeric_limits<std::uint64_t>::max();
+// Of programs that take longer, so many are unfinished at most; of short ones as many as take this
+// long, within the user's limit.
+constexpr std::uint64_t kMaxLongLaunches = 8;
+constexpr double kSecondsAhead = 0.05;
+
 Time now() { return std::chrono::steady_clock::now(); }
 
 }  // namespace
@@ -39,12 +46,19 @@ struct LaunchQueue::State : std::enable_shared_from_this<State> {
   // Launches end in any order: which of those since `first_unfinished` have.
   std::uint64_t first_unfinished = 0;
   std::deque<bool> is_finished;
+  std::uint64_t next_goal = kNoGoal;  // the least that is awaited of `first_unfinished`
   bool is_closing = false;
   std::thread thread;
   Time last_finish;
+  double mean_seconds = 0;  // of the last launches
   std::string line;
 
   void run();
+  // How many launches may be unfinished.
+  std::uint64_t limit() const;
+  // Blocks until the launches before number `goal` have been executed. A waiting thread is not
+  // woken for each of them: switching to it would take the time of a small program.
+  void await(std::unique_lock<std::mutex>& lock, std::uint64_t goal);
   // Calls `finish` when the work of the slot's launch is done.
   void watch(const pjrt::Event& event, const std::shared_ptr<Place::Slot>& slot, Time start);
   void trace(const std::string& name, double seconds) const;
@@ -69,6 +83,22 @@ void LaunchQueue::State::run() {
       finish(*slot, std::nullopt);
     }
     lock.lock();
+  }
+}
+
+std::uint64_t LaunchQueue::State::limit() const {
+  const auto most = static_cast<std::uint64_t>(
+      std::max<std::int64_t>(base::settings().max_inflight_launches(), 1));
+  const std::uint64_t least = std::min(most, kMaxLongLaunches);
+  if (mean_seconds <= 0) return least;
+  const double ahead = std::min(kSecondsAhead / mean_seconds, static_cast<double>(most));
+  return std::max(static_cast<std::uint64_t>(ahead), least);
+}
+
+void LaunchQueue::State::await(std::unique_lock<std::mutex>& lock, std::uint64_t goal) {
+  while (first_unfinished < goal) {
+    next_goal = std::min(next_goal, goal);
+    finished.wait(lock);
   }
 }
 
@@ -98,6 +128,7 @@ void LaunchQueue::State::watch(const pjrt::Event& event, const std::shared_ptr<P
 void LaunchQueue::State::finish(const Place::Slot& slot, std::optional<Time> start) {
   static base::Metric& time = base::metric("ExecuteTime");
   double seconds = 0;
+  bool is_awaited = false;
   {
     const std::lock_guard lock(mutex);
     if (start.has_value()) {
@@ -107,14 +138,17 @@ void LaunchQueue::State::finish(const Place::Slot& slot, std::optional<Time> sta
       last_finish = end;
       time.record(static_cast<double>(elapsed.count()));
       seconds = std::chrono::duration<double>(elapsed).count();
+      mean_seconds += (seconds - mean_seconds) / static_cast<double>(kMaxLongLaunches);
     }
     is_finished[slot.number - first_unfinished] = true;
     while (!is_finished.empty() && is_finished.front()) {
       is_finished.pop_front();
       ++first_unfinished;
     }
+    is_awaited = first_unfinished >= next_goal;
+    if (is_awaited) next_goal = kNoGoal;
   }
-  finished.notify_all();
+  if (is_awaited) finished.notify_all();
   if (base::tracing_is_on()) [[unlikely]]
     trace(slot.name, seconds);
   observe_execution_time(seconds);
@@ -169,12 +203,15 @@ LaunchQueue::Place LaunchQueue::reserve() {
 }
 
 void LaunchQueue::submit(Place place, Start start, std::string name) {
-  const auto limit = static_cast<std::uint64_t>(
-      std::max<std::int64_t>(base::settings().max_inflight_launches(), 1));
   {
     std::unique_lock lock(state_->mutex);
-    state_->finished.wait(lock,
-                          [&] { return place.slot_->number < state_->first_unfinished + limit; });
+    const std::uint64_t number = place.slot_->number;
+    const std::uint64_t limit = state_->limit();
+    // Once it has to wait, until half of them are done: the next steps are then recorded in a row,
+    // which on a busy machine takes half the time of as many that find their caches cold.
+    if (number >= state_->first_unfinished + limit) {
+      state_->await(lock, number - std::max<std::uint64_t>(limit / 2, 1) + 1);
+    }
   }
   place.slot_->start = std::move(start);
   place.slot_->name = std::move(name);
@@ -183,8 +220,7 @@ void LaunchQueue::submit(Place place, Start start, std::string name) {
 
 void LaunchQueue::wait_idle() {
   std::unique_lock lock(state_->mutex);
-  const std::uint64_t goal = state_->num_reserved;
-  state_->finished.wait(lock, [&] { return state_->first_unfinished >= goal; });
+  state_->await(lock, state_->num_reserved);
 }
 
 }  // namespace torch_xla::runtime

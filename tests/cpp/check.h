@@ -3,12 +3,14 @@
 // line reads "N passed, N failed".
 #pragma once
 
+#include <chrono>
 #include <cstdio>
 #include <exception>
 #include <functional>
 #include <iostream>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace torch_xla::testing {
@@ -88,6 +90,16 @@ inline int run_tests(int argc, char** argv) {
   }
   std::cout << passed << " passed, " << failed << " failed" << std::endl;
   return failed == 0 && passed > 0 ? 0 : 1;
+}
+
+// Runs `condition` until it holds, for at most ten seconds.
+template <typename Condition>
+bool eventually(Condition condition) {
+  for (int i = 0; i < 10000; ++i) {
+    if (condition()) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return false;
 }
 
 }  // namespace torch_xla::testing

@@ -2,12 +2,10 @@
 // of floats to and from their devices.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <iostream>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "check.h"
@@ -71,16 +69,6 @@ inline std::string add_program(const std::string& attributes = "") {
 }
 
 inline const std::string kDonated = " {tf.aliasing_output = 0 : i32}";
-
-// Runs `condition` until it holds, for at most ten seconds.
-template <typename Condition>
-bool eventually(Condition condition) {
-  for (int i = 0; i < 10000; ++i) {
-    if (condition()) return true;
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  return false;
-}
 
 // What `body` throws, which must be a pjrt::Error.
 template <typename Body>

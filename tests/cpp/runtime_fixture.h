@@ -3,11 +3,9 @@
 #pragma once
 
 #include <algorithm>
-#include <chrono>
 #include <iostream>
 #include <memory>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -20,16 +18,6 @@
 #include "runtime/transfer.h"
 
 namespace torch_xla::testing {
-
-// Runs `condition` until it holds, for at most ten seconds.
-template <typename Condition>
-bool eventually(Condition condition) {
-  for (int i = 0; i < 10000; ++i) {
-    if (condition()) return true;
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  return false;
-}
 
 // Serves the xla device by the plugin at `path` while it lives; afterwards nothing of the plugin
 // may be left.

@@ -2,6 +2,7 @@
 // plugin with asynchronous launches. Run under ThreadSanitizer too.
 #include <atomic>
 
+#include "base/settings.h"
 #include "runtime_fixture.h"
 
 namespace torch_xla {
@@ -149,6 +150,41 @@ TEST(places_in_a_queue_keep_their_order_whoever_submits_first) {
   EXPECT(order == (std::vector<int>{1, 3}));
   queue.close();
   EXPECT_THROWS(queue.reserve(), "was shut down");
+}
+
+TEST(a_full_queue_is_waited_for_until_half_of_it_is_done) {
+  constexpr int kLimit = 4;
+  base::settings().max_inflight_launches.set(kLimit);
+  runtime::LaunchQueue queue;
+  std::atomic<int> num_allowed{0};
+  std::atomic<int> num_started{0};
+  const auto start = [&] {
+    const int number = num_started++;
+    EXPECT(testing::eventually([&] { return number < num_allowed; }));
+    return std::optional<pjrt::Event>();
+  };
+  std::atomic<int> num_submitted{0};
+  std::thread recorder([&] {
+    for (int i = 0; i <= 2 * kLimit; ++i) {
+      queue.submit(queue.reserve(), start);
+      ++num_submitted;
+    }
+  });
+  const auto submitted_after = [&](int num_executed) {
+    num_allowed = num_executed;
+    EXPECT(testing::eventually([&] { return num_started == num_executed + 1; }));
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    return num_submitted.load();
+  };
+  EXPECT_EQ(submitted_after(0), kLimit);
+  EXPECT_EQ(submitted_after(2), kLimit);
+  // The fifth waits for three, and then there is room for two more.
+  EXPECT_EQ(submitted_after(3), kLimit + 3);
+  num_allowed = 2 * kLimit + 1;
+  recorder.join();
+  queue.wait_idle();
+  EXPECT_EQ(num_started.load(), 2 * kLimit + 1);
+  base::settings().reload();
 }
 
 }  // namespace

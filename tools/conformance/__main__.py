@@ -91,7 +91,7 @@ def check_variants(chosen: list[OpInfo], arguments: argparse.Namespace) -> int:
     for op in chosen:
         if dtype not in op.supported_dtypes("cpu"):
             continue
-        for problem in op_variants.check(op, dtype, names, min(arguments.samples or 4, 4)):
+        for problem in op_variants.check(op, dtype, names, arguments.samples):
             totals[problem.variant] += 1
             lines.append(
                 f"{problem.variant:22} {op.full_name:40} sample {problem.sample}: {problem.detail}"

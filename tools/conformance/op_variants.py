@@ -1,14 +1,15 @@
 """The other ways to call an entry of the op database: in place, with `out=`, on inputs that are not
 contiguous, twice differentiated, wrongly. Each is done on the CPU and on the device.
 
-All variants of one entry are recorded before the first value is read, so that the device compiles
-few programs.
+Variants of one entry are recorded together before the first value is read, so that the device
+compiles few programs.
 """
 
 from __future__ import annotations
 
 import copy
 import dataclasses
+import itertools
 import warnings
 from collections.abc import Callable, Iterator
 
@@ -299,7 +300,7 @@ def _expanded(sample: SampleInput) -> SampleInput | None:
 
 
 def _samples(
-    op: OpInfo, dtype: torch.dtype, variant: str, with_grad: bool, most: int
+    op: OpInfo, dtype: torch.dtype, variant: str, with_grad: bool, most: int | None
 ) -> list[SampleInput]:
     """Those that the variant is called on."""
     if variant == "error":
@@ -329,45 +330,67 @@ def _error_samples(op: OpInfo) -> Iterator[SampleInput]:
         return
 
 
+# Of these no value is compared, so that all samples cost little.
+_WITHOUT_VALUES = ("strides", "aliasing", "error")
+_OUTCOMES_PER_PROGRAM = 48
+
+# The variant, which sample, and what came of it on the CPU and on the device.
+_Recorded = tuple[str, str, _Outcome, _Outcome]
+
+
 def check(
-    op: OpInfo, dtype: torch.dtype, variants: tuple[str, ...], most: int = 4
+    op: OpInfo, dtype: torch.dtype, variants: tuple[str, ...], most: int | None = 4
 ) -> list[Problem]:
-    """The first problem of each variant of the entry, for up to `most` samples each."""
-    problems: list[Problem] = []
-    recorded: list[tuple[str, str, _Outcome, _Outcome]] = []
-    with_grad = op.supports_autograd and dtype in op.supported_backward_dtypes("cpu")
+    """The first problem of each variant of the entry, for up to `most` samples each; of variants
+    that have no values, for all of them."""
+    found: dict[str, Problem] = {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for variant in variants:
-            call = _cases(op, variant)
-            if call is None or (variant in ("double backward", "forward mode") and not with_grad):
+        recorded = _record(op, dtype, variants, most, found)
+        while batch := list(itertools.islice(recorded, _OUTCOMES_PER_PROGRAM)):
+            _compare(op, dtype, batch, found)
+    return list(found.values())
+
+
+def _record(
+    op: OpInfo,
+    dtype: torch.dtype,
+    variants: tuple[str, ...],
+    most: int | None,
+    found: dict[str, Problem],
+) -> Iterator[_Recorded]:
+    """What is to be compared by value; what differs otherwise goes to `found`."""
+    with_grad = op.supports_autograd and dtype in op.supported_backward_dtypes("cpu")
+    for variant in variants:
+        call = _cases(op, variant)
+        if call is None or (variant in ("double backward", "forward mode") and not with_grad):
+            continue
+        limit = None if variant in _WITHOUT_VALUES else most
+        for index, sample in enumerate(_samples(op, dtype, variant, with_grad, limit)):
+            expected = _attempt(call, sample)
+            if variant == "error" and expected.error is None:
                 continue
-            for index, sample in enumerate(_samples(op, dtype, variant, with_grad, most)):
-                expected = _attempt(call, sample)
-                if variant == "error" and expected.error is None:
-                    continue
-                # Data that repeats itself may be what the CPU refuses, and only there.
-                if variant in ("expanded", "constants") and expected.error is not None:
-                    continue
-                actual = _attempt(call, sample, moved_for=variant)
-                problem = _differ(expected, actual)
-                if problem:
-                    problems.append(Problem(variant, str(index), problem))
-                    break
-                recorded.append((variant, str(index), expected, actual))
-        problems += _compared(op, dtype, recorded)
-    return problems
+            # Data that repeats itself may be what the CPU refuses, and only there.
+            if variant in ("expanded", "constants") and expected.error is not None:
+                continue
+            actual = _attempt(call, sample, moved_for=variant)
+            problem = _differ(expected, actual)
+            if problem:
+                found[variant] = Problem(variant, str(index), problem)
+            if variant in found:
+                break
+            yield variant, str(index), expected, actual
 
 
-def _compared(
-    op: OpInfo, dtype: torch.dtype, recorded: list[tuple[str, str, _Outcome, _Outcome]]
-) -> list[Problem]:
-    found: dict[str, Problem] = {}
+def _compare(
+    op: OpInfo, dtype: torch.dtype, recorded: list[_Recorded], found: dict[str, Problem]
+) -> None:
     with_values = op.name not in op_samples.ARBITRARY_VALUES
     try:
         torch_xla.sync()
     except Exception as error:
-        return [Problem("all", "", op_samples.describe(error))]
+        found["all"] = Problem("all", "", op_samples.describe(error))
+        return
     for variant, label, expected, actual in recorded:
         if variant in found:
             continue
@@ -379,4 +402,3 @@ def _compared(
             detail = op_samples.describe(error)
         if detail:
             found[variant] = Problem(variant, label, detail)
-    return list(found.values())
