@@ -87,6 +87,9 @@ BAD_CALLS = {
     ),
     "mm out=": lambda x: torch.mm(x, x.t(), out=x.double()),
     "isneginf out=": lambda x: torch.isneginf(x, out=x.double()),
+    "arange": lambda x: torch.arange(0, 64, 0.5, dtype=torch.int64, device=x.device),
+    "max_pool3d": lambda x: functional.max_pool3d(x.view(1, 1, 2, 3)[:0], 1),
+    "multinomial": lambda x: torch.multinomial(x.view(-1)[0].expand(2**24 + 1), 1),
     "out= that overlaps": lambda x: torch.nan_to_num(x, out=x[:1, :1].expand(2, 3)),
 }
 
@@ -146,6 +149,7 @@ LAYOUTS = {
     "channels_last": lambda x: [call(images(x)) for call in OF_IMAGES],
     "batch_norm": lambda x: batch_norms(images(x)),
     "rot90": lambda x: [x.rot90(1, (0, 1)), x.rot90(2, (1, 2))],
+    "permuted": lambda x: [torch.empty_permuted(x.shape, (0, 2, 1), device=x.device)],
 }
 
 
@@ -171,6 +175,13 @@ def test_product_is_not_a_view(device):
     x = torch.rand(4, 3, device=device, requires_grad=True)
     assert not x.prod()._is_view()
     assert not x.prod(1)._is_view()
+
+
+@pytest.mark.parametrize("shape", [(), (3, 1)], ids=str)
+def test_product_of_single_elements_is_not_the_argument(shape, device):
+    x = torch.rand(shape, device=device, requires_grad=True)
+    y = x.prod(-1, keepdim=True).mul_(2)
+    torch.testing.assert_close(y.cpu(), 2 * x.detach().cpu())
 
 
 @pytest.mark.parametrize("order", [[0, 1, 2, 3, 1, 0], [2, 0, 1, 3, 3, 2]])

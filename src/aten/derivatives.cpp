@@ -84,10 +84,11 @@ std::optional<at::Tensor> prod_along(Arguments arguments) {
   const std::optional<Factors> factors = factors_of(self, arguments[3]);
   if (!factors.has_value()) return std::nullopt;
   const std::int64_t dim = c10::maybe_wrap_dim(arguments[1].toInt(), self.dim());
-  if (self.dim() == 0) return factors->values.to(factors->dtype);
-  const at::Tensor result = product(factors->values, dim).to(factors->dtype);
-  // Not a view, as PyTorch's result is none.
-  return arguments[2].toBool() ? result : result.sum(dim);
+  const at::Tensor result =
+      self.dim() == 0 ? factors->values : product(factors->values, dim).to(factors->dtype);
+  // Neither a view nor the argument itself, as PyTorch's result is none.
+  if (self.dim() != 0 && !arguments[2].toBool()) return result.sum(dim);
+  return result.is_same(self) ? result.clone() : result.to(factors->dtype);
 }
 
 // Each element takes what lies 1, then 2, then 4 ... before it.

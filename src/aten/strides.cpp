@@ -49,6 +49,7 @@ constexpr OwnLayout kOwnLayouts[] = {
     {"_cholesky_solve_helper", Layout::kMetaKernel},
     {"cholesky", Layout::kMetaKernel},
     {"cholesky_inverse", Layout::kMetaKernel},
+    {"empty_permuted", Layout::kMetaKernel},
     {"geqrf", Layout::kColumns},
     {"convolution", Layout::kChannels},
     {"convolution_overrideable", Layout::kChannels},

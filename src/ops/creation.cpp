@@ -101,6 +101,7 @@ std::int64_t arange_count(const Scalar& start, const Scalar& end, const Scalar& 
   if (dtype == DType::kInt64) {
     const auto distance = end.to<std::int64_t>() - start.to<std::int64_t>();
     const auto size = step.to<std::int64_t>();
+    if (size == 0) base::fail(base::ErrorKind::kValue, "step must be nonzero");
     return (distance + size - (is_rising ? 1 : -1)) / size;
   }
   return static_cast<std::int64_t>(

@@ -516,10 +516,21 @@ Value max_unpool(Value self, Value indices, const Dims& output_size) {
                          [](Value, Value update) { return update; });
 }
 
+// Channels count as well.
+void check_lengths(Value self) {
+  for (std::int64_t d = self.rank() - 4; d < self.rank(); ++d) {
+    base::check(self.dim(d) > 0,
+                "max_pool3d_with_indices_out_cpu_template(): Expected input's non-batch dimensions "
+                "to have positive length, but input has a shape of ",
+                base::to_string(self.dims()), " and non-batch dimension ", d, " has length zero!");
+  }
+}
+
 template <std::size_t kRank>
 std::vector<Value> max_pool_with_indices(Value self, Dims kernel_size, Dims stride, Dims padding,
                                          Dims dilation, bool ceil_mode) {
   const PoolWindow w = pool_window(self, kRank, kernel_size, stride, padding, dilation, ceil_mode);
+  if (kRank == 3) check_lengths(self);
   return results(max_pool(self, w));
 }
 

@@ -67,6 +67,7 @@ Value multinomial(Value self, std::int64_t num_samples, bool replacement, Value 
   base::check(num_samples > 0, "cannot sample n_sample <= 0 samples");
   base::check(replacement || num_samples <= categories,
               "cannot sample n_sample > prob_dist.size(-1) samples without replacement");
+  base::check(categories <= 1 << 24, "number of categories cannot exceed 2^24");
   Dims result = self.dims();
   result.back() = num_samples;
   if (base::num_elements(result) == 0) return full(self.builder(), {DType::kInt64, result}, 0);

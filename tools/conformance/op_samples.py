@@ -77,9 +77,17 @@ def moved(sample: SampleInput) -> SampleInput:
 def moved_as_it_lies(sample: SampleInput) -> SampleInput:
     """The sample on the device, with its tensors' strides, and with the memory that they share."""
     memory: dict[int, torch.Tensor] = {}
+    seen: dict[int, object] = {}
 
     def move(x: object) -> object:
-        if not isinstance(x, torch.Tensor) or x.layout != torch.strided or x.is_meta:
+        if not isinstance(x, torch.Tensor):
+            return to_device(x)
+        if id(x) not in seen:
+            seen[id(x)] = lay(x)
+        return seen[id(x)]
+
+    def lay(x: torch.Tensor) -> object:
+        if x.layout != torch.strided or x.is_meta:
             return to_device(x)
         storage = x.untyped_storage()
         key = storage._cdata
