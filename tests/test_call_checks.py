@@ -88,6 +88,17 @@ BAD_CALLS = {
     "mm out=": lambda x: torch.mm(x, x.t(), out=x.double()),
     "isneginf out=": lambda x: torch.isneginf(x, out=x.double()),
     "arange": lambda x: torch.arange(0, 64, 0.5, dtype=torch.int64, device=x.device),
+    "pow": lambda x: x.long() ** -1,
+    "pow_": lambda x: x.long().pow_(-2),
+    "foreach_pow": lambda x: torch._foreach_pow([x.long()], -1),
+    "floor_divide": lambda x: x.long() // 0,
+    "floor_divide_": lambda x: x.long().floor_divide_(0),
+    "div": lambda x: torch.div(x.bool(), 0, rounding_mode="trunc"),
+    "fmod": lambda x: x.long().fmod(0),
+    "remainder_": lambda x: x.int().remainder_(0),
+    "remainder of a tensor on the host": lambda x: x.long().remainder(torch.tensor(0)),
+    "cdist": lambda x: torch.cdist(x, x, -1.0),
+    "pixel_shuffle": lambda x: functional.pixel_shuffle(x[None], 2**40),
     "max_pool3d": lambda x: functional.max_pool3d(x.view(1, 1, 2, 3)[:0], 1),
     "multinomial": lambda x: torch.multinomial(x.view(-1)[0].expand(2**24 + 1), 1),
     "out= that overlaps": lambda x: torch.nan_to_num(x, out=x[:1, :1].expand(2, 3)),
@@ -175,6 +186,14 @@ def test_product_is_not_a_view(device):
     x = torch.rand(4, 3, device=device, requires_grad=True)
     assert not x.prod()._is_view()
     assert not x.prod(1)._is_view()
+
+
+def test_zeros_divide_where_nothing_or_a_fraction_is_divided(device):
+    x = torch.arange(3, device=device)
+    assert (x[:0] // 0).shape == x[:0].remainder(0).shape == (0,)
+    assert (x.float() // 0).isnan().tolist() == [True, False, False]
+    assert (x / 0).isinf().tolist() == [False, True, True]
+    assert (x.bool() ** 2).tolist() == [0, 1, 1]
 
 
 @pytest.mark.parametrize("shape", [(), (3, 1)], ids=str)

@@ -1,5 +1,5 @@
-// The operators that convert a number to a tensor's dtype, and those whose distributions have
-// parameters with bounds.
+// The operators that convert a number to a tensor's dtype, those whose distributions have
+// parameters with bounds, and those of integers that some numbers are not for.
 #include "aten/argument_checks.h"
 
 #include <ATen/Dispatch.h>
@@ -177,20 +177,67 @@ void check_narrow_copy(Arguments arguments) {
               "to PyTorch.)");
 }
 
+void check_power(const at::Tensor& base, const at::Scalar& exponent) {
+  const bool is_fraction = at::isIntegralType(base.scalar_type(), /*includeBool=*/true) &&
+                           exponent.isIntegral(/*includeBool=*/true) && exponent.toLong() < 0;
+  TORCH_CHECK(!is_fraction, "Integers to negative integer powers are not allowed.");
+}
+
+void check_exponent(Arguments arguments) {
+  if (arguments[0].isTensor()) check_power(arguments[0].toTensor(), arguments[1].toScalar());
+}
+
+void check_exponent_of_list(Arguments arguments) {
+  for (const at::Tensor& base : arguments[0].toTensorVector()) {
+    check_power(base, arguments[1].toScalar());
+  }
+}
+
+// Of a number that is known at the call; on the device a zero is data.
+bool is_integer_zero(const c10::IValue& number) {
+  if (!number.isTensor()) {
+    return number.isScalar() && number.toScalar().isIntegral(/*includeBool=*/true) &&
+           number.toScalar().toLong() == 0;
+  }
+  const at::Tensor& tensor = number.toTensor();
+  return tensor.is_cpu() && tensor.dim() == 0 &&
+         at::isIntegralType(tensor.scalar_type(), /*includeBool=*/true) &&
+         tensor.item().toLong() == 0;
+}
+
+void check_divisor(Arguments arguments) {
+  if (!arguments[0].isTensor()) return;
+  const at::Tensor& self = arguments[0].toTensor();
+  if (!at::isIntegralType(self.scalar_type(), /*includeBool=*/true) || self.numel() == 0) return;
+  TORCH_CHECK(!is_integer_zero(arguments[1]), "ZeroDivisionError");
+}
+
+void check_divisor_of_mode(Arguments arguments) {
+  if (!arguments[2].isNone()) check_divisor(arguments);
+}
+
 struct Entry {
   std::string_view op;
   ArgumentCheck check;
 };
 constexpr Entry kChecks[] = {
+    {"_foreach_pow.Scalar", check_exponent_of_list},
     {"cauchy", check_cauchy},
     {"clamp", check_bounds<1, 2>},
     {"clamp_max", check_bounds<1, 1>},
     {"clamp_min", check_bounds<1, 1>},
     {"conj_physical_", check_conj},
     {"constant_pad_nd", check_fits_self<2>},
+    {"div.Scalar_mode", check_divisor_of_mode},
+    {"div.Tensor_mode", check_divisor_of_mode},
     {"exponential", check_exponential},
     {"fake_quantize_per_tensor_affine_cachemask", check_zero_point},
     {"fill.Scalar", check_fits_self<1>},
+    {"floor_divide", check_divisor},
+    {"floor_divide.Scalar", check_divisor},
+    {"floor_divide.Tensor", check_divisor},
+    {"fmod.Scalar", check_divisor},
+    {"fmod.Tensor", check_divisor},
     {"full", check_fits_dtype<1, 2>},
     {"full_like", check_fits_dtype<1, 2>},
     {"geometric", check_geometric},
@@ -201,9 +248,13 @@ constexpr Entry kChecks[] = {
     {"narrow_copy", check_narrow_copy},
     {"new_full", check_fits_dtype<2, 3>},
     {"normal_", check_normal},
+    {"pow.Scalar", check_exponent},
+    {"pow.Tensor_Scalar", check_exponent},
     {"random", check_random_any},
     {"random.from", check_random<true>},
     {"random.to", check_random<false>},
+    {"remainder.Scalar", check_divisor},
+    {"remainder.Tensor", check_divisor},
     {"scalar_tensor", check_scalar_tensor},
     {"scatter.value", check_fits_self<3>},
     {"tril_", check_triangle},

@@ -177,6 +177,7 @@ Value pdist_backward(Value grad, Value self, double p, Value pdist) {
 void register_distance(Registry& m) {
   m.impl("_cdist_forward",
          [](Value x1, Value x2, double p, std::optional<std::int64_t> /*compute_mode*/) {
+           base::check(p >= 0, "cdist only supports non-negative p values");
            return distances(pairs_of(x1, x2).difference, p);
          });
   m.impl("_cdist_backward", cdist_backward);

@@ -216,6 +216,13 @@ Value pixel_shuffle(Value self, std::int64_t factor) {
   check(rank >= 3, "pixel_shuffle expects input to have at least 3 dimensions, but got input with ",
         rank, " dimension(s)");
   check(factor > 0, "pixel_shuffle expects a positive upscale_factor, but got ", factor);
+  constexpr std::int64_t kMaxFactor = 3037000499;  // the root of what an int64 holds
+  if (factor > kMaxFactor) {
+    base::fail(base::ErrorKind::kValue,
+               "upscale factor is too large, (upscale_factor)^2 "
+               "overflowed: upscale_factor=",
+               factor);
+  }
   const std::int64_t channels = self.dim(rank - 3);
   const std::int64_t area = factor * factor;
   check(channels % area == 0,
