@@ -67,8 +67,8 @@ DATABASE = """\
 `tools/conformance` runs every sample of every entry of PyTorch's `op_db` on the device and on the
 CPU, forward and backward, and compares values, dtypes and shapes, with PyTorch's own tolerances.
 These are the outcomes in float32; `tests/op_exceptions.txt` names the entries that round otherwise,
-and `tests/test_ops.py` runs them all again. Of {static} entries whose results are not sized by
-data, {percent:.1f} percent run without any fallback."""
+and `tests/test_ops.py` runs up to 24 samples of each again. Of {static} entries whose results are
+not sized by data, {percent:.1f} percent run without any fallback."""
 
 DECOMPOSED = """\
 Where a lowering would add nothing, torch's own kernels in C++ call other operators, which are
