@@ -9,9 +9,11 @@
 namespace torch_xla::runtime {
 namespace {
 
-// Of memory mappings: half of the programs go before they run out. Few come between two checks.
-constexpr double kLargestShareOfMaps = 0.7;
+// Of memory mappings: half of the programs go before they run out. Few come between two checks:
+// what takes a second to compile has many.
+constexpr double kLargestShareOfMaps = 0.6;
 constexpr std::size_t kInsertionsPerCheck = 64;
+constexpr std::chrono::seconds kCompilationPerCheck{1};
 
 std::size_t max_size() {
   return static_cast<std::size_t>(
@@ -32,8 +34,12 @@ CompiledProgramPtr CompileCache::find(const base::Hash128& key) {
 }
 
 std::size_t CompileCache::room() {
-  const bool is_scarce =
-      ++num_inserted_ % kInsertionsPerCheck == 0 && share_of_maps_() > kLargestShareOfMaps;
+  if (++num_unchecked_ < kInsertionsPerCheck && compilation_unchecked_ < kCompilationPerCheck) {
+    return max_size();
+  }
+  num_unchecked_ = 0;
+  compilation_unchecked_ = {};
+  const bool is_scarce = share_of_maps_() > kLargestShareOfMaps;
   return is_scarce ? std::min(max_size(), programs_.size() / 2) : max_size();
 }
 
@@ -52,8 +58,11 @@ CompiledProgramPtr CompileCache::find_or_compile(const base::Hash128& key, const
   if (future.valid()) return future.get();
   evicted.clear();
   try {
+    const auto start = std::chrono::steady_clock::now();
     CompiledProgramPtr program = compile();
     promise.set_value(program);
+    const std::lock_guard lock(mutex_);
+    compilation_unchecked_ += std::chrono::steady_clock::now() - start;
     return program;
   } catch (...) {
     {

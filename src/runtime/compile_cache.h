@@ -2,6 +2,7 @@
 // seen to change.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <future>
@@ -64,7 +65,9 @@ class CompileCache {
 
   const std::function<double()> share_of_maps_;
   mutable std::mutex mutex_;
-  std::size_t num_inserted_ = 0;                // under mutex_
+  // Since `share_of_maps_` was asked, under mutex_.
+  std::size_t num_unchecked_ = 0;
+  std::chrono::steady_clock::duration compilation_unchecked_{};
   LruMap<base::Hash128, Future> programs_;      // under mutex_
   LruMap<base::Hash128, Constants> constants_;  // under mutex_
 };

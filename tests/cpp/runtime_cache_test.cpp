@@ -1,5 +1,7 @@
 // The bounds of the cache of executables.
+#include <chrono>
 #include <memory>
+#include <thread>
 
 #include "base/memory_maps.h"
 #include "check.h"
@@ -25,6 +27,19 @@ TEST(half_of_the_programs_go_when_memory_maps_are_scarce) {
   EXPECT_EQ(cache.size(), std::size_t{63});
   EXPECT(cache.find({127, 127}) != nullptr);
   EXPECT(cache.find({64, 64}) == nullptr);
+}
+
+TEST(programs_that_take_long_to_compile_are_watched_closely) {
+  runtime::CompileCache cache([] { return 0.8; });
+  fill(cache, 0, 4);
+  EXPECT_EQ(cache.size(), std::size_t{4});
+  cache.find_or_compile({4, 4}, [] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1100));
+    return std::make_shared<const runtime::CompiledProgram>();
+  });
+  EXPECT_EQ(cache.size(), std::size_t{5});
+  fill(cache, 5, 1);  // asks
+  EXPECT_EQ(cache.size(), std::size_t{2});
 }
 
 TEST(the_share_of_memory_maps_is_known) {
