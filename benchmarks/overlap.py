@@ -1,7 +1,7 @@
 """Whether recording the next step overlaps the execution of this one.
 
-Recording alone and execution alone are measured on steps that are waited for; then 50 steps run
-without a read. A step of these may take little more than the larger of the two.
+Recording alone and execution alone are measured on 50 steps that are waited for, by turns with 50
+steps without a read. A step of these may take little more than the larger of the two.
 """
 
 from __future__ import annotations
@@ -10,14 +10,7 @@ import argparse
 import statistics
 import time
 
-from measure import (
-    Timings,
-    add_spare_core,
-    leave_a_core_to_the_host,
-    print_table,
-    ratio,
-    take_turns,
-)
+from measure import add_spare_core, leave_a_core_to_the_host, print_table, ratio
 from workloads import MODELS, TrainingStep
 
 import torch_xla
@@ -32,40 +25,33 @@ def seconds_executed() -> float:
     return data[1] * 1e-9 if data is not None else 0.0
 
 
-def time_apart(step: TrainingStep, samples: int) -> tuple[float, float]:
-    """The seconds of recording, the barrier's call included, and of execution."""
-    recording, execution = Timings(), []
-
-    def record() -> None:
+def time_apart(step: TrainingStep, steps: int) -> tuple[float, float]:
+    """The mean seconds of recording, the barrier's call included, and of execution."""
+    recording = 0.0
+    before = seconds_executed()
+    for _ in range(steps):
+        start = time.perf_counter()
         step.run()
         torch_xla.sync()
-
-    for _ in range(samples):
-        before = seconds_executed()
-        start = time.perf_counter()
-        record()
-        recording.wall.append(time.perf_counter() - start)
+        recording += time.perf_counter() - start
         torch_xla.sync(wait=True)
-        execution.append(seconds_executed() - before)
-    return recording.median(), statistics.median(execution)
+    return recording / steps, (seconds_executed() - before) / steps
 
 
-def time_together(step: TrainingStep, steps: int, samples: int) -> float:
+def time_together(step: TrainingStep, steps: int) -> float:
     """The seconds of a step among `steps` that are waited for once."""
-
-    def run() -> None:
-        for _ in range(steps):
-            step.run()
-            torch_xla.sync()
-        torch_xla.sync(wait=True)
-
-    return take_turns([run], samples)[0].median() / steps
+    start = time.perf_counter()
+    for _ in range(steps):
+        step.run()
+        torch_xla.sync()
+    torch_xla.sync(wait=True)
+    return (time.perf_counter() - start) / steps
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=50, help="steps without a read")
-    parser.add_argument("--samples", type=int, default=3, help="samples of that many steps")
+    parser.add_argument("--samples", type=int, default=5, help="samples of that many steps")
     parser.add_argument("--only", default="", help="models whose name contains this")
     add_spare_core(parser)
     args = parser.parse_args()
@@ -79,8 +65,11 @@ def main() -> None:
         for _ in range(3):
             step.run()
             torch_xla.sync(wait=True)
-        recording, execution = time_apart(step, args.steps)
-        together = time_together(step, args.steps, args.samples)
+        samples = [
+            (*time_apart(step, args.steps), time_together(step, args.steps))
+            for _ in range(args.samples)
+        ]
+        recording, execution, together = map(statistics.median, zip(*samples, strict=True))
         larger = max(recording, execution)
         rows.append(
             [name]

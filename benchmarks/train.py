@@ -113,14 +113,15 @@ def time_in_a_row(eager_step: TrainingStep, step: TrainingStep, samples: int) ->
 
 
 def time_bare(step: TrainingStep, launches: int) -> float:
-    """The step's executable, launched in a loop without a host around it: seconds per launch."""
+    """The step's executable, launched in a loop without a host around it: seconds per launch, as
+    the mean that a row of steps has too."""
     import torch_xla
     from torch_xla import _XLAC
 
     step.run()
     seconds = _XLAC._time_launches(_XLAC._current_device(), launches)
     torch_xla.sync(wait=True)
-    return statistics.median(seconds)
+    return statistics.fmean(seconds)
 
 
 def measure(name: str, samples: int) -> Figures:
