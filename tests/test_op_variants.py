@@ -46,8 +46,10 @@ def _expected(name: str) -> set[str]:
 
 @pytest.mark.parametrize("op", _PART, ids=lambda op: op.full_name)
 def test_variants_agree_with_cpu(op):
-    problems = op_variants.check(op, torch.float32, op_variants.VARIANTS, most=2)
     expected = _expected(op.full_name) & set(op_variants.VARIANTS)
+    # What differs may show in a later sample only.
+    most = None if expected else 2
+    problems = op_variants.check(op, torch.float32, op_variants.VARIANTS, most)
     assert {p.variant for p in problems} == expected, problems
 
 

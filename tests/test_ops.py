@@ -9,6 +9,7 @@ import pathlib
 
 import op_coverage
 import op_samples
+import op_variants
 import pytest
 import torch
 
@@ -35,11 +36,14 @@ def test_float32_entry_agrees_with_cpu(op):
     assert order.index(verdict.status) <= order.index(told), "run `make conformance`"
 
 
+# How far a variant is off depends on the processor: on one or the other it needs no line.
 @pytest.mark.parametrize(
-    ("name", "dtype"), op_samples.ROUNDED, ids=lambda value: str(value).removeprefix("torch.")
+    ("name", "dtype"),
+    [(name, what) for name, what in op_samples.ROUNDED if what not in op_variants.VARIANTS],
 )
 def test_rounded_entry_needs_its_tolerance(name, dtype):
     (op,) = (op for op in op_samples.entries() if op.full_name == name)
+    dtype = getattr(torch, dtype)
     most = None if dtype == torch.float32 else 48
     assert op_samples.check(op, dtype, most=most).status != "wrong"
     plain = op_samples.check(op, dtype, most=most, with_list=False)

@@ -163,6 +163,7 @@ class Tolerance:
     computed_in: torch.dtype | None = None
     op: OpInfo | None = None
     with_list: bool = True
+    variant: str = ""
 
     def of(self, result: torch.dtype) -> tuple[float, float]:
         """Relative and absolute."""
@@ -173,7 +174,9 @@ class Tolerance:
         if self.op is not None:
             found += _allowed_by_tests(self.op, computed_in)
             if self.with_list:
-                found += ROUNDED.get((self.op.full_name, computed_in), [])
+                dtype = str(computed_in).removeprefix("torch.")
+                for what in (dtype, self.variant):
+                    found += ROUNDED.get((self.op.full_name, what), [])
         return max(rtol for rtol, _ in found), max(atol for _, atol in found)
 
 
@@ -183,17 +186,17 @@ def _allowed_by_tests(op: OpInfo, dtype: torch.dtype) -> list[tuple[float, float
     return [(tolerance.rtol, tolerance.atol) for tolerance in allowed]
 
 
-def _read_rounded() -> dict[tuple[str, torch.dtype], list[tuple[float, float]]]:
+def _read_rounded() -> dict[tuple[str, str], list[tuple[float, float]]]:
     path = pathlib.Path(__file__).resolve().parents[2] / "tests" / "op_exceptions.txt"
     lines = (line.split("#")[0].split() for line in path.read_text().splitlines())
     return {
-        (words[1], getattr(torch, words[2])): [(float(words[3]), float(words[4]))]
+        (words[1], " ".join(words[2:-2])): [(float(words[-2]), float(words[-1]))]
         for words in lines
         if words and words[0] == "rounded"
     }
 
 
-# By entry and dtype, where XLA rounds otherwise.
+# By entry, and dtype or variant, where XLA rounds otherwise.
 ROUNDED = _read_rounded()
 
 
