@@ -8,6 +8,7 @@ import math
 import pytest
 import torch
 from torch import fft, linalg
+from torch.autograd import forward_ad
 from torch.nn import functional
 
 DTYPES_AND_VALUES = (
@@ -161,6 +162,9 @@ LAYOUTS = {
     "batch_norm": lambda x: batch_norms(images(x)),
     "rot90": lambda x: [x.rot90(1, (0, 1)), x.rot90(2, (1, 2))],
     "permuted": lambda x: [torch.empty_permuted(x.shape, (0, 2, 1), device=x.device)],
+    "nonzero": lambda x: [
+        torch.nonzero_static(y, size=3) for y in (x, x.mT, x[:1].expand(4, 5, 6))
+    ],
 }
 
 
@@ -169,6 +173,21 @@ def test_strides_are_those_of_the_cpu(name, device):
     x = torch.rand(4, 5, 6)
     want = [r.stride() for r in LAYOUTS[name](x)]
     assert [r.stride() for r in LAYOUTS[name](x.to(device))] == want
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # by PyTorch's own formulas
+def test_forward_derivative_of_a_result_with_gaps_between_columns(device):
+    x = torch.rand(4, 3) + torch.eye(4, 3)
+    assert linalg.lstsq(x, x)[0].stride() == (1, 4)
+
+    def derivative(x):
+        with forward_ad.dual_level():
+            y = forward_ad.make_dual(x, torch.ones_like(x))
+            return forward_ad.unpack_dual(linalg.lstsq(y, y.sin())[0]).tangent
+
+    got = derivative(x.to(device))
+    assert got.stride() == derivative(x).stride()
+    torch.testing.assert_close(got.cpu(), derivative(x), rtol=1e-4, atol=1e-4)
 
 
 def test_cumprod_in_place_keeps_what_its_gradient_needs(device):

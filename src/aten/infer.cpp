@@ -156,6 +156,7 @@ void set_strides(const Operator& op, const graph::Entry& entry, const torch::jit
     types[0] = with_channels_like(types[0], arguments);
     return;
   }
+  if (layout == Layout::kRows) return;
   if (layout == Layout::kMetaKernel) return set_meta_strides(op, stack, types);
   if (std::all_of(entry.operands.begin(), entry.operands.end(),
                   [](const auto* type) { return is_row_major(type->shape.dims, type->strides); })) {

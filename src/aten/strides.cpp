@@ -62,6 +62,7 @@ constexpr OwnLayout kOwnLayouts[] = {
     {"_native_batch_norm_legit.no_stats", Layout::kChannels},
     {"_native_batch_norm_legit_functional", Layout::kChannels},
     {"_native_batch_norm_legit_no_training", Layout::kChannels},
+    {"nonzero_static", Layout::kRows},
     {"reflection_pad2d", Layout::kChannels},
     {"reflection_pad3d", Layout::kChannels},
     {"replication_pad2d", Layout::kChannels},

@@ -31,6 +31,7 @@ enum class Layout : std::uint8_t {
   kRealTransform,  // as two transforms leave them: to reals along the last dimension, after the
                    // rest
   kChannels,       // channels-last where one of the first two operands is, else row-major
+  kRows,           // row-major for any operands
   kColumns,        // matrices column by column, as LAPACK leaves them
 };
 Layout layout_of(std::string_view op);

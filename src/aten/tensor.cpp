@@ -1,8 +1,10 @@
 // Construction, copies and materialisation of xla tensors.
 #include "aten/tensor.h"
 
+#include <ATen/EmptyTensor.h>
 #include <c10/core/InferenceMode.h>
 
+#include <algorithm>
 #include <map>
 #include <typeinfo>
 
@@ -155,9 +157,14 @@ const at::Storage& TensorImpl::storage() const {
     const auto it = storages->find(alias_.get());
     if (it != storages->end()) shared = it->second.lock();
     if (!shared) {
+      // With the gaps that strides may leave between columns: torch makes tangents of that size.
+      const base::Shape& shape = alias_->type()->shape;
+      const auto width = static_cast<std::size_t>(base::size_bytes(shape.dtype));
+      const std::size_t spanned =
+          at::detail::computeStorageNbytes(shape.dims, alias_->type()->strides, width);
       shared = c10::make_intrusive<c10::StorageImpl>(
           c10::StorageImpl::use_byte_size_t(),
-          static_cast<std::size_t>(alias_->type()->shape.num_bytes()),
+          std::max(spanned, static_cast<std::size_t>(shape.num_bytes())),
           c10::DataPtr(nullptr, device()), allocator, /*resizable=*/false);
       // Not on constant access too: torch compares storages by what they hold.
       shared->set_throw_on_mutable_data_ptr();
