@@ -160,7 +160,7 @@ def _outs(results: list[torch.Tensor], change: Callable[[torch.Tensor], torch.Te
 
 
 _OUTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
-    "out": lambda r: torch.empty_like(r),
+    "out": lambda r: torch.zeros_like(r),
     "out of another shape": lambda r: torch.ones((*r.shape, 2), dtype=r.dtype, device=r.device),
     "out of strides": lambda r: noncontiguous_like(torch.zeros_like(r)),
     "out of integers": lambda r: torch.zeros_like(r, dtype=torch.int64),
