@@ -1,4 +1,4 @@
-"""How often a piece of a test compiled and ran programs."""
+"""How often a piece of a test compiled and ran programs, and what left the device."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch_xla
+from torch_xla.debug import metrics
 
 
 @dataclass
@@ -25,3 +26,8 @@ def counted() -> Iterator[Counts]:
     after = torch_xla._XLAC._computation_stats()
     counts.compiled = after[0] - before[0]
     counts.executed = after[1] - before[1]
+
+
+def left_the_device() -> set[str]:
+    """The operators that ran on the CPU, and the reads, since `metrics.clear_counters()`."""
+    return {name for name in metrics.counter_names() if name.startswith("aten::")}

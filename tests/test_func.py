@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 
+import counts
 import pytest
 import torch
 from torch import func, nn
@@ -92,8 +93,8 @@ def test_transform_agrees_with_the_cpu_and_stays_on_the_device(name):
         torch_xla.sync()
         metrics.clear_counters()
         made = torch.utils._pytree.tree_leaves(_CALLS[name](model, x, y))
-        left = [c for c in metrics.counter_names() if c.startswith("aten::")]
-        assert left == [] and metrics.counter_value("DataDependentShape") is None
+        assert not counts.left_the_device()
+        assert metrics.counter_value("DataDependentShape") is None
         results.append(made)
     assert results[0]
     for expected, actual in zip(*results, strict=True):

@@ -3,6 +3,7 @@ nothing in them leaves the device."""
 
 from __future__ import annotations
 
+import counts
 import op_coverage
 import op_samples
 import pytest
@@ -11,7 +12,7 @@ import torch._prims
 from torch.testing._internal.common_methods_invocations import python_ref_db
 
 import torch_xla
-from torch_xla._XLAC import _clear_counters, _counter_names, _lowered_operators
+from torch_xla._XLAC import _clear_counters, _lowered_operators
 
 prims = torch.ops.prims
 
@@ -22,8 +23,7 @@ _NOT_RECORDED = {
 
 
 def _left_the_device():
-    names = {name for name in _counter_names() if name.startswith("aten::")}
-    return names - {"aten::_local_scalar_dense"}
+    return counts.left_the_device() - {"aten::_local_scalar_dense"}
 
 
 def test_core_operators_stay_on_the_device():
