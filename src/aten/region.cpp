@@ -244,13 +244,13 @@ std::optional<std::vector<at::Tensor>> run_as_last(const CapturedGraph& graph,
   const graph::Entry& entry = *last.entry;
   const std::shared_ptr<const runtime::GraphCall> call = last.launch;
   std::vector<graph::NodeRef> garbage;
-  const auto read = [&](std::vector<graph::DataPtr>& leaves) {
+  const auto read = [&](std::vector<const graph::DataPtr*>& leaves) {
     leaves.reserve(impls.size());
     for (TensorImpl* const impl : impls) {
-      const graph::Value value = impl->read(garbage);
+      const graph::Value& value = impl->read(garbage);
       const graph::DataPtr& data = value.node->data(value.output);
       if (data == nullptr) return false;
-      leaves.push_back(data);
+      leaves.push_back(&data);
     }
     return true;
   };

@@ -34,8 +34,8 @@ class TensorImpl final : public c10::TensorImpl, public base::Pooled {
   const graph::ViewRef& view() const { return view_; }
   const graph::TensorType* xla_type() const { return type_; }
 
-  // The current value. Under the device's recording lock.
-  graph::Value read(std::vector<graph::NodeRef>& garbage) {
+  // The current value. Under the device's recording lock, as is the use of what is returned.
+  const graph::Value& read(std::vector<graph::NodeRef>& garbage) {
     return graph::read_view(*alias_, view_.get(), cache_, garbage);
   }
   // Writes through the view into the alias. Under the device's recording lock.

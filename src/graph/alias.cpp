@@ -64,8 +64,8 @@ AliasRef LiveSet::add_locked(const TensorType* type, Value value) {
   return AliasRef::adopt(alias);
 }
 
-Value read_view(const Alias& alias, const View* view, ViewCache& cache,
-                std::vector<NodeRef>& garbage) {
+const Value& read_view(const Alias& alias, const View* view, ViewCache& cache,
+                       std::vector<NodeRef>& garbage) {
   if (view == nullptr) return alias.value();
   if (cache.epoch == alias.epoch()) return cache.value;
   std::vector<const View*> chain;
@@ -73,8 +73,8 @@ Value read_view(const Alias& alias, const View* view, ViewCache& cache,
   Value value = alias.value();
   for (auto it = chain.rbegin(); it != chain.rend(); ++it) value = (*it)->read(value);
   garbage.push_back(std::move(cache.value.node));
-  cache = {value, alias.epoch()};
-  return value;
+  cache = {std::move(value), alias.epoch()};
+  return cache.value;
 }
 
 void write_view(Alias& alias, const View* view, Value update, ViewCache& cache,

@@ -93,9 +93,10 @@ struct ViewCache {
   std::uint64_t epoch = 0;
 };
 
-// The current value of `view` of `alias` (of the alias itself when null). Under the lock.
-Value read_view(const Alias& alias, const View* view, ViewCache& cache,
-                std::vector<NodeRef>& garbage);
+// The current value of `view` of `alias` (of the alias itself when null). Under the lock, as is the
+// use of what is returned.
+const Value& read_view(const Alias& alias, const View* view, ViewCache& cache,
+                       std::vector<NodeRef>& garbage);
 // Writes `update`, of the view's type, through `view` into the alias. Under the lock.
 void write_view(Alias& alias, const View* view, Value update, ViewCache& cache,
                 std::vector<NodeRef>& garbage);

@@ -15,14 +15,6 @@ class Walker {
     return data.walk_ == trace.number ? std::optional(data.walk_index_) : std::nullopt;
   }
 
-  bool are_distinct(std::span<const DataPtr> leaves) const {
-    for (const DataPtr& leaf : leaves) {
-      if (leaf->walk_ == walk_) return false;
-      leaf->walk_ = walk_;
-    }
-    return true;
-  }
-
   Trace run(std::span<const Value> roots) {
     for (const Value& root : roots) {
       visit(root.node.get(), root.output);
@@ -145,7 +137,5 @@ base::Hash128 key_of(const Trace& trace, const std::vector<bool>& promoted) {
 std::optional<std::uint32_t> find_leaf(const Trace& trace, const Data& data) {
   return Walker::find(trace, data);
 }
-
-bool are_distinct(std::span<const DataPtr> leaves) { return Walker().are_distinct(leaves); }
 
 }  // namespace torch_xla::graph

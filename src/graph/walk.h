@@ -47,7 +47,5 @@ Trace walk(std::span<const Value> roots);
 base::Hash128 key_of(const Trace& trace, const std::vector<bool>& promoted);
 // Where `data` is in the trace's leaves. In the same hold of the lock as the walk.
 std::optional<std::uint32_t> find_leaf(const Trace& trace, const Data& data);
-// Whether no two of them are one array. Under the lock, like a walk.
-bool are_distinct(std::span<const DataPtr> leaves);
 
 }  // namespace torch_xla::graph

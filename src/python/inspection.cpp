@@ -14,6 +14,7 @@
 #include "runtime/cause.h"
 #include "runtime/client.h"
 #include "runtime/executor.h"
+#include "runtime/kept_arguments.h"
 #include "runtime/plan.h"
 
 namespace torch_xla::python {
@@ -134,9 +135,16 @@ void bind_user_code(py::module_& m) {
   });
 }
 
+// Without those that are only kept for a graph's next call.
+runtime::ArrayList& arrays_in_use(int index) {
+  runtime::Device& device = runtime::device(index);
+  runtime::forget_arguments(device);
+  return device.arrays();
+}
+
 py::list live_arrays(int index) {
   py::list out;
-  for (const runtime::LiveArray& array : runtime::device(index).arrays().list()) {
+  for (const runtime::LiveArray& array : arrays_in_use(index).list()) {
     out.append(py::make_tuple(array.num_bytes, base::to_string(array.shape), array.where));
   }
   return out;
@@ -145,7 +153,7 @@ py::list live_arrays(int index) {
 void bind_memory(py::module_& m) {
   m.def("_live_arrays", &live_arrays);
   m.def("_live_bytes", [](int i) {
-    const runtime::ArrayList& arrays = runtime::device(i).arrays();
+    const runtime::ArrayList& arrays = arrays_in_use(i);
     return py::make_tuple(arrays.num_bytes(), arrays.peak_num_bytes());
   });
   m.def("_reset_peak_bytes", [](int i) { runtime::device(i).arrays().reset_peak(); });

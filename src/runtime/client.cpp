@@ -15,6 +15,7 @@
 #include "base/settings.h"
 #include "runtime/compile.h"
 #include "runtime/executor.h"
+#include "runtime/kept_arguments.h"
 #include "runtime/shared_memory.h"
 
 namespace torch_xla::runtime {
@@ -194,6 +195,7 @@ void shutdown() {
   end_shared_memory();
   for (Device* device : state.owned_client->devices()) {
     device->launches().close();
+    forget_arguments(*device);
     device->arrays().release_all(error);
   }
   clear_compilation_cache();

@@ -3,11 +3,14 @@
 // different devices never wait for each other.
 #pragma once
 
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "graph/alias.h"
 #include "pjrt/device.h"
 #include "runtime/array.h"
+#include "runtime/kept_arguments.h"
 #include "runtime/launch_queue.h"
 
 namespace torch_xla::runtime {
@@ -33,6 +36,8 @@ class Device {
   graph::LiveSet& live() { return live_; }
   LaunchQueue& launches() { return launches_; }
   ArrayList& arrays() { return arrays_; }
+  // The graphs that keep arguments for their next calls. Under the recording lock.
+  std::vector<std::weak_ptr<KeptArguments>>& keepers() { return keepers_; }
 
  private:
   const int ordinal_;
@@ -40,6 +45,7 @@ class Device {
   pjrt::Device* const pjrt_device_;
   graph::LiveSet live_;
   ArrayList arrays_;
+  std::vector<std::weak_ptr<KeptArguments>> keepers_;
   LaunchQueue launches_;
 };
 

@@ -6,6 +6,7 @@
 #include "pjrt/device.h"
 #include "pjrt/live_objects.h"
 #include "runtime/client.h"
+#include "runtime/kept_arguments.h"
 
 namespace torch_xla::runtime {
 
@@ -16,6 +17,7 @@ std::map<std::string, DeviceAttribute> device_attributes(int ordinal) {
 }
 
 std::map<std::string, std::int64_t> memory_stats(int ordinal) {
+  forget_arguments(device(ordinal));
   const std::optional<pjrt::MemoryStats> stats = device(ordinal).pjrt_device().memory_stats();
   if (!stats.has_value()) return {};
   std::map<std::string, std::int64_t> out = {{"bytes_in_use", stats->bytes_in_use}};

@@ -162,6 +162,7 @@ std::shared_ptr<Launch> make_launch(Device& device, Plan& plan, std::string_view
   append_promoted(launch->floats, plan.trace, launch->program->promoted_floats);
   append_promoted(launch->ints, plan.trace, launch->program->promoted_ints);
   plan.garbage.clear();
+  plan.freed.clear();
   plan.trace = {};
   return launch;
 }
@@ -184,7 +185,7 @@ std::optional<GraphCall> call_of(const Plan& plan) {
   if (!is_alone || !trace.floats.empty() || !trace.ints.empty() || !trace.promotables.empty()) {
     return std::nullopt;
   }
-  GraphCall call{trace.strict_key, describe(trace), {}};
+  GraphCall call{.key = trace.strict_key, .program = describe(trace), .outputs = {}};
   for (const ArrayPtr& output : plan.outputs) call.outputs.push_back(output->shape());
   return call;
 }
@@ -256,7 +257,7 @@ std::optional<std::vector<ArrayPtr>> compute_again(Device& device, const GraphCa
   const base::Hash128 key = key_of(call.key, compile_options_key(platform()), {});
   CompiledProgramPtr program = cache().find(key);
   if (program == nullptr) return std::nullopt;
-  Plan plan = plan_again(device, read, call.outputs);
+  Plan plan = plan_again(device, read, call);
   if (plan.is_empty()) return std::nullopt;
   cached.add();
   graph_size.record(1);
@@ -267,6 +268,7 @@ std::optional<std::vector<ArrayPtr>> compute_again(Device& device, const GraphCa
   launch->device = &device;
   launch->program = std::move(program);
   launch->inputs = std::move(plan.trace.leaves);
+  launch->kept = std::move(plan.kept);
   launch->description = {call.program, std::string(where), plan.outputs.size(), 0};
   launch->outputs = std::move(plan.outputs);
   submit(device, plan, launch);

@@ -18,6 +18,7 @@
 #include "runtime/array.h"
 #include "runtime/cause.h"
 #include "runtime/device.h"
+#include "runtime/kept_arguments.h"
 
 namespace torch_xla::runtime {
 
@@ -41,6 +42,7 @@ struct GraphCall {
   base::Hash128 key;  // of the graph, as the walk gives it
   std::string program;
   std::vector<base::Shape> outputs;
+  std::shared_ptr<KeptArguments> kept = std::make_shared<KeptArguments>();
 };
 // As `compute`, for the results of one node that is a captured graph. Returns what later calls need
 // to skip recording and walking, where that is right: each argument was there already, no two were
@@ -48,10 +50,10 @@ struct GraphCall {
 std::optional<GraphCall> compute_graph(Device& device, const ReadValues& read,
                                        std::string_view where);
 // The results of the same graph for the arrays that `read` gives, called under the recording lock:
-// it fills in the arguments in their order, or returns false when one is still to be computed.
+// it points to the arguments in their order, or returns false when one is still to be computed.
 // Returns nothing, and has done nothing, when the long way has to be gone: for that reason, because
 // the executable is not there, or because someone observes what runs.
-using ReadLeaves = std::function<bool(std::vector<graph::DataPtr>& leaves)>;
+using ReadLeaves = std::function<bool(std::vector<const graph::DataPtr*>& leaves)>;
 std::optional<std::vector<ArrayPtr>> compute_again(Device& device, const GraphCall& call,
                                                    const ReadLeaves& read, std::string_view where);
 

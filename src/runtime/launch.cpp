@@ -36,25 +36,31 @@ std::vector<std::int64_t> find_non_donatable(const std::vector<graph::DataPtr>& 
   return indices;
 }
 
-std::vector<pjrt::Buffer*> arguments_of(const std::vector<graph::DataPtr>& inputs,
-                                        std::vector<pjrt::Buffer>& numbers) {
-  static base::Metric& time = base::metric("UnwrapXlaData");
-  const base::TimedSection timed(time);
-  std::vector<pjrt::Buffer*> arguments;
-  arguments.reserve(inputs.size() + numbers.size());
-  for (const graph::DataPtr& input : inputs) {
-    arguments.push_back(array_of(input).launch_argument());
-  }
-  for (pjrt::Buffer& buffer : numbers) arguments.push_back(&buffer);
-  return arguments;
+}  // namespace
+
+Array& Launch::input(std::size_t i) const {
+  return array_of(inputs[i] != nullptr ? inputs[i] : (*kept)[i]);
 }
 
-}  // namespace
+void Launch::release() {
+  inputs.clear();
+  kept.reset();
+}
+
+std::vector<pjrt::Buffer*> Launch::arguments(std::vector<pjrt::Buffer>& numbers) const {
+  static base::Metric& time = base::metric("UnwrapXlaData");
+  const base::TimedSection timed(time);
+  std::vector<pjrt::Buffer*> buffers;
+  buffers.reserve(inputs.size() + numbers.size());
+  for (std::size_t i = 0; i < inputs.size(); ++i) buffers.push_back(input(i).launch_argument());
+  for (pjrt::Buffer& buffer : numbers) buffers.push_back(&buffer);
+  return buffers;
+}
 
 std::optional<pjrt::Event> Launch::start() {
   try {
     // The error of an input is about the program that was to make it; it passes through.
-    for (const graph::DataPtr& input : inputs) array_of(input).wait_launched();
+    for (std::size_t i = 0; i < inputs.size(); ++i) input(i).wait_launched();
   } catch (...) {
     fail(std::current_exception());
     return std::nullopt;
@@ -62,7 +68,7 @@ std::optional<pjrt::Event> Launch::start() {
   try {
     pjrt::ExecuteResult result = execute();
     // Before the results, so that memory which passes from one to the other is counted once.
-    inputs.clear();
+    release();
     set_outputs(result);
     program.reset();
     return result.events.empty() ? pjrt::Event() : std::move(result.events.front());
@@ -113,7 +119,7 @@ pjrt::ExecuteResult Launch::execute() {
     if (!ints.empty()) numbers.push_back(upload_numbers(target, base::DType::kInt64, ints));
     bytes.record(static_cast<double>((floats.size() + ints.size()) * sizeof(std::uint64_t)));
   }
-  const std::vector<pjrt::Buffer*> arguments = arguments_of(inputs, numbers);
+  const std::vector<pjrt::Buffer*> buffers = arguments(numbers);
   const std::vector<std::int64_t> non_donatable = find_non_donatable(inputs, donations);
   description.num_donated = donations.size() - non_donatable.size();
   pjrt::ExecuteOptions options;
@@ -121,7 +127,7 @@ pjrt::ExecuteResult Launch::execute() {
   options.execute_device = &target;
   options.call_location = description.where.empty() ? nullptr : description.where.c_str();
   options.want_events = true;
-  return program->executable->execute(arguments, options);
+  return program->executable->execute(buffers, options);
 }
 
 void Launch::set_outputs(pjrt::ExecuteResult& result) {
@@ -143,7 +149,7 @@ void Launch::set_outputs(pjrt::ExecuteResult& result) {
 void Launch::fail(const std::exception_ptr& error) {
   for (const ArrayPtr& output : outputs) output->set_failed(error);
   outputs.clear();
-  inputs.clear();
+  release();
   program.reset();
 }
 

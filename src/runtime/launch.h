@@ -12,6 +12,7 @@
 #include "pjrt/event.h"
 #include "runtime/array.h"
 #include "runtime/compile_cache.h"
+#include "runtime/kept_arguments.h"
 
 namespace torch_xla::runtime {
 
@@ -22,6 +23,8 @@ struct Launch {
   CompiledProgramPtr program;
   // One reference each: an input that someone else holds too is not donated.
   std::vector<graph::DataPtr> inputs;
+  // Stands in for the inputs that are null, if there are such; they are not donated.
+  ArgumentListPtr kept;
   // The numbers that travel with the nodes, in the order of the program's two vectors.
   std::vector<std::uint64_t> floats;
   std::vector<std::uint64_t> ints;
@@ -40,6 +43,9 @@ struct Launch {
   void fail(const std::exception_ptr& error);
 
  private:
+  Array& input(std::size_t i) const;
+  void release();
+  std::vector<pjrt::Buffer*> arguments(std::vector<pjrt::Buffer>& numbers) const;
   pjrt::ExecuteResult execute();
   void set_outputs(pjrt::ExecuteResult& result);
 };

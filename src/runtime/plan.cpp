@@ -126,6 +126,7 @@ Plan plan_sync(Device& device) {
   live = collect_live(device, plan.garbage);
   if (live.roots.empty()) return plan;
   check_runs_allowed();
+  plan.freed = forget_arguments_locked(device);
   plan.place = device.launches().reserve();
   plan.trace = graph::walk(live.roots);
   check_complete(plan.trace);
@@ -218,6 +219,7 @@ Plan plan_compute(Device& device, const ReadValues& read, std::vector<ArrayPtr>&
   }
   if (!missing.empty()) {
     check_runs_allowed();
+    plan.freed = forget_arguments_locked(device);
     plan.place = device.launches().reserve();
     plan.trace = graph::walk(missing);
     check_complete(plan.trace);
@@ -240,15 +242,19 @@ Plan plan_compute(Device& device, const ReadValues& read, std::vector<ArrayPtr>&
   return plan;
 }
 
-Plan plan_again(Device& device, const ReadLeaves& read, std::span<const base::Shape> outputs) {
+Plan plan_again(Device& device, const ReadLeaves& read, const GraphCall& call) {
   Plan plan;
+  std::vector<const graph::DataPtr*> leaves;
   const RecordingLock lock(device);
-  if (!read(plan.trace.leaves) || !graph::are_distinct(plan.trace.leaves)) return plan;
-  for (const graph::DataPtr& leaf : plan.trace.leaves) check_is_array(*leaf);
+  if (!read(leaves)) return plan;
+  plan.kept = call.kept->divide(device, leaves, plan.trace.leaves, plan.freed);
+  for (const graph::DataPtr& leaf : plan.trace.leaves) {
+    if (leaf != nullptr) check_is_array(*leaf);
+  }
   check_runs_allowed();
   plan.place = device.launches().reserve();
-  plan.outputs.reserve(outputs.size());
-  for (const base::Shape& shape : outputs) {
+  plan.outputs.reserve(call.outputs.size());
+  for (const base::Shape& shape : call.outputs) {
     plan.outputs.push_back(Array::make_pending(device, shape));
   }
   return plan;

@@ -11,6 +11,7 @@
 #include "ops/lower.h"
 #include "runtime/array.h"
 #include "runtime/executor.h"
+#include "runtime/kept_arguments.h"
 #include "runtime/launch_queue.h"
 
 namespace torch_xla::runtime {
@@ -23,8 +24,11 @@ struct Plan {
   std::vector<ArrayPtr> outputs;
   std::vector<ops::Donation> donations;
   LaunchQueue::Place place;
+  // Of a call of a graph: in the place of the trace's leaves that are null.
+  ArgumentListPtr kept;
   // To be freed outside the lock, like the trace.
   std::vector<graph::NodeRef> garbage;
+  std::vector<ArgumentListPtr> freed;
 
   bool is_empty() const { return outputs.empty(); }
 };
@@ -41,8 +45,8 @@ Plan plan_sync(Device& device);
 Plan plan_compute(Device& device, const ReadValues& read, std::vector<ArrayPtr>& arrays);
 
 // For a program that is known already: the arrays that `read` gives (called under the lock) are its
-// leaves, and the trace has nothing else. Empty when `read` returns false or two of them are one.
-Plan plan_again(Device& device, const ReadLeaves& read, std::span<const base::Shape> outputs);
+// leaves, and the trace has nothing else. Empty when `read` returns false.
+Plan plan_again(Device& device, const ReadLeaves& read, const GraphCall& call);
 
 // The graph of the values, or of all live values of the device, as it is; changes nothing.
 graph::Trace trace_of(Device& device, std::span<const graph::Value> values);

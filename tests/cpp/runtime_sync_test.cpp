@@ -216,7 +216,7 @@ TEST(a_view_that_a_barrier_used_up_is_read_anew) {
   graph::ViewCache cache;
   std::vector<graph::NodeRef> garbage;
   const auto read = [&](std::vector<graph::NodeRef>& freed) {
-    return std::vector<graph::Value>{graph::read_view(*a.alias, view.get(), cache, freed)};
+    return std::vector<graph::Value>(1, graph::read_view(*a.alias, view.get(), cache, freed));
   };
   Tensor user{&device, {}};
   {
