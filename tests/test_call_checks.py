@@ -102,6 +102,17 @@ BAD_CALLS = {
     "pixel_shuffle": lambda x: functional.pixel_shuffle(x[None], 2**40),
     "max_pool3d": lambda x: functional.max_pool3d(x.view(1, 1, 2, 3)[:0], 1),
     "multinomial": lambda x: torch.multinomial(x.view(-1)[0].expand(2**24 + 1), 1),
+    "abs_": lambda x: x.cfloat().abs_(),
+    "foreach_abs_": lambda x: torch._foreach_abs_([x, x.cfloat()]),
+    "abs out=": lambda x: torch.abs(x.cfloat(), out=x.long()),
+    "mean out=": lambda x: torch.mean(x.cfloat(), out=x.sum().double()),
+    "logit_": lambda x: x.long().logit_(),
+    "nan_to_num_": lambda x: x[:1].expand(2, 3).nan_to_num_(),
+    "cummax out=": lambda x: torch.cummax(x, 0, out=(x.clone(), x.double())),
+    "frexp out=": lambda x: torch.frexp(x, out=(x.clone(), x.double())),
+    "kthvalue out=": lambda x: torch.kthvalue(x, 1, out=(x[:, 0].clone(), x[:, 0].double())),
+    "mode out=": lambda x: torch.mode(x, out=(x[:, 0].clone(), x[:, 0].double())),
+    "sort positions out=": lambda x: torch.sort(x, out=(x.clone(), x.double())),
     "out= that overlaps": lambda x: torch.nan_to_num(x, out=x[:1, :1].expand(2, 3)),
 }
 

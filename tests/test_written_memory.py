@@ -296,6 +296,17 @@ MADE = {
     "linspace of another size": lambda o: torch.linspace(0, 2, 6, out=o(5)),
     "linspace of integers": lambda o: torch.linspace(0, 7, 4, out=o(4, dtype=torch.int32)),
     "logspace": lambda o: torch.logspace(0, 2, 3, out=o(3, dtype=torch.float64)),
+    "logspace of one": lambda o: torch.logspace(4.3, 0, 1, out=o(1, dtype=torch.bfloat16)),
+    "logspace of one integer": lambda o: torch.logspace(0.5, 0, 1, out=o(1, dtype=torch.int64)),
+    "abs of complex": lambda o: torch.abs(
+        o(3, dtype=torch.complex64) + 2j, out=o(3, dtype=torch.float64)
+    ),
+    "abs of complex into complex": lambda o: torch.abs(
+        o(3, dtype=torch.complex64) + 2j, out=o(3, dtype=torch.complex64)
+    ),
+    "nan_to_num_ of integers that repeat": lambda o: (
+        o(1, dtype=torch.int64).expand(3).nan_to_num_()
+    ),
     "arange": lambda o: torch.arange(2, 8, 2, out=o(3, dtype=torch.int64)),
     "arange of another size": lambda o: torch.arange(2, 8, 2, out=o(2, 4)),
     "arange of strides": lambda o: torch.arange(6, out=o(3, 2).t()),

@@ -169,6 +169,20 @@ void check_conj(Arguments arguments) {
   if (type != nullptr && base::is_complex(type->shape.dtype)) check_no_overlap(*type);
 }
 
+// Of integers there is nothing to do.
+void check_nan_to_num(Arguments arguments) {
+  const graph::TensorType* type = type_of_self(arguments);
+  if (type != nullptr && !base::is_integral(type->shape.dtype)) check_no_overlap(*type);
+}
+
+void check_abs_in_place(Arguments arguments) {
+  const bool is_complex = arguments[0].isTensor()
+                              ? arguments[0].toTensor().is_complex()
+                              : std::ranges::any_of(arguments[0].toTensorVector(),
+                                                    [](const auto& x) { return x.is_complex(); });
+  TORCH_CHECK(!is_complex, "In-place abs is not supported for complex tensors.");
+}
+
 void check_narrow_copy(Arguments arguments) {
   const std::int64_t dim = arguments[0].toTensor().dim();
   TORCH_CHECK(dim == 0 || arguments[1].toInt() < dim,
@@ -221,7 +235,9 @@ struct Entry {
   ArgumentCheck check;
 };
 constexpr Entry kChecks[] = {
+    {"_foreach_abs_", check_abs_in_place},
     {"_foreach_pow.Scalar", check_exponent_of_list},
+    {"abs_", check_abs_in_place},
     {"cauchy", check_cauchy},
     {"clamp", check_bounds<1, 2>},
     {"clamp_max", check_bounds<1, 1>},
@@ -245,6 +261,7 @@ constexpr Entry kChecks[] = {
     {"log_normal", check_log_normal},
     {"masked_fill.Scalar", check_fits_self<2>},
     {"masked_fill.Tensor", check_masked_fill},
+    {"nan_to_num_", check_nan_to_num},
     {"narrow_copy", check_narrow_copy},
     {"new_full", check_fits_dtype<2, 3>},
     {"normal_", check_normal},

@@ -40,7 +40,9 @@ at::Tensor linear(c10::DispatchKeySet, const at::Tensor& input, const at::Tensor
   const bool has_bias = bias.has_value() && bias->defined();
   const bool is_ours = as_xla(input) != nullptr && as_xla(weight) != nullptr &&
                        (!has_bias || as_xla(*bias) != nullptr);
-  const bool has_derivative = weight.dim() == 2 && !has_tangent(input) && !has_tangent(weight) &&
+  // The whole operator's derivative has itself none of complex numbers.
+  const bool has_derivative = weight.dim() == 2 && !input.is_complex() && !weight.is_complex() &&
+                              !has_tangent(input) && !has_tangent(weight) &&
                               (!has_bias || (!has_tangent(*bias) && bias->dim() <= 1));
   if (!is_ours || !has_derivative) return at::native::linear(input, weight, bias);
   return at::_ops::linear::redispatch(kWholeKeys, input, weight, bias);

@@ -78,7 +78,7 @@ std::vector<const graph::TensorType*> written_types(const Operator& op,
   return types;
 }
 
-// What an in-place call must hold when no Meta kernel says it.
+// What an in-place call must hold, whether or not a Meta kernel says it.
 void check_in_place(const Operator& op, const std::vector<const graph::TensorType*>& results,
                     const std::vector<const graph::TensorType*>& written) {
   for (std::size_t i = 0; i < written.size() && op.num_fresh_returns + i < results.size(); ++i) {
@@ -191,8 +191,13 @@ std::vector<const graph::TensorType*> infer_with_meta(const Operator& op, const 
     if (ops::is_constraint_error(error)) refuse_dtype(op, entry);
     throw_as_torch(error, op.schema.name);
   }
-  base::internal_check(op.kind == graph::OpKind::kInPlace || equal_shapes(types, lowered),
-                       "aten::", op.schema.name, ": its lowering gives other types than PyTorch");
+  if (op.kind == graph::OpKind::kInPlace) {
+    // Not every Meta kernel asks whether the result can be cast (`logit_`).
+    check_in_place(op, lowered, written_types(op, stack));
+  } else {
+    base::internal_check(equal_shapes(types, lowered), "aten::", op.schema.name,
+                         ": its lowering gives other types than PyTorch");
+  }
   return types;
 }
 

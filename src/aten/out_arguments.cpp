@@ -34,29 +34,37 @@ void check_cast_of_stack(at::ScalarType from, at::ScalarType to) {
                    "torch.cat(): input types can't be cast to the desired output type ", to);
 }
 
+constexpr OutRule with_second(OutRule rule, std::string_view second_dtype_error) {
+  rule.second_dtype_error = second_dtype_error;
+  return rule;
+}
+
 constexpr OutRule kRules[] = {
     {"_native_batch_norm_legit", kScalarType},
-    {"abs", kFoundDtype},
+    {"abs", kFoundDtype, false, nullptr, /*casts_complex=*/true},
     {"addbmm", "self and mat2 must have the same dtype, but got {Got} and {Want}", true},
     {"bernoulli", "", true, check_cast_of_bernoulli},
     {"bucketize", kSearch},
     {"complex",
      "Expected object of scalar type {Want} but got scalar type {Got} for argument 'out'"},
     {"conj_physical", kFoundDtype},
-    {"cummax", kScalarTypeOfScan},
-    {"cummin", kScalarTypeOfScan},
+    with_second({"cummax", kScalarTypeOfScan}, kScalarTypeOfScan),
+    with_second({"cummin", kScalarTypeOfScan}, kScalarTypeOfScan),
     {"dot", "result dtype {Got} does not match input dtype {Want}"},
-    {"frexp", "torch.frexp() expects mantissa to have dtype {want} but got {got}"},
+    with_second({"frexp", "torch.frexp() expects mantissa to have dtype {want} but got {got}"},
+                "torch.frexp() expects exponent to have int dtype but got {got}"),
     {"histc", kHistogram},
     {"histogram", kHistogram},
     {"index_select", "index_select(): self and result must have the same scalar type"},
-    {"kthvalue", "output values must be of same type as input"},
+    with_second({"kthvalue", "output values must be of same type as input"},
+                "output indices must be of scalar type Long"),
     {"linalg_solve_triangular", kScalarType},
     {"linear", kExpectedOut},
     {"log_sigmoid_forward", kScalarType, true},
     {"logcumsumexp", kScalarTypeOfScan},
     {"masked_select", "masked_select(): self and result must have the same scalar type"},
-    {"mode", "expected scalar type '{Want}' but got '{Got}' for values output"},
+    with_second({"mode", "expected scalar type '{Want}' but got '{Got}' for values output"},
+                "expected scalar type '{Want}' but got '{Got}' for indices output"),
     {"multinomial", "multinomial expects Long tensor out, got: {Got}", true},
     {"mv", "addmv input tensors must have the same dtype, but got {Got}, {Want}, and {Want}"},
     {"nan_to_num", "nan_to_num: dtype of out: {Got} should be same as input: {Want}"},
@@ -71,7 +79,7 @@ constexpr OutRule kRules[] = {
      "torch.ormqr: Expected input and result to have the same dtype, but input has dtype{Want} and "
      "result has dtype {Got}"},
     {"searchsorted", kSearch},
-    {"sort", kExpectedOut},
+    with_second({"sort", kExpectedOut}, kExpectedOut),
     {"stack", "", false, check_cast_of_stack},
     {"take",
      "take(): self and out expected to have the same dtype, but got self.dtype = {Want} and "
@@ -105,10 +113,23 @@ const OutRule* find_out_rule(const c10::OperatorHandle& handle) {
   return found == std::end(kRules) ? nullptr : found;
 }
 
-void check_out_dtype(const OutRule* rule, const at::Tensor& result, const at::Tensor& out) {
-  const bool is_exact = rule != nullptr && !rule->dtype_error.empty();
-  TORCH_CHECK(!is_exact || result.scalar_type() == out.scalar_type(),
-              with_dtypes(rule->dtype_error, result, out));
+void check_out_arguments(const c10::OperatorHandle& handle, at::ArrayRef<c10::IValue> arguments) {
+  const c10::OperatorName& name = handle.operator_name();
+  if (name.name != "aten::mean" || name.overload_name != "dtype_out") return;
+  const at::ScalarType to = arguments.back().toTensor().scalar_type();
+  TORCH_CHECK(c10::canCast(arguments.front().toTensor().scalar_type(), to),
+              "mean.dtype_out(): input types can't be cast to the desired output type ", to);
+}
+
+void check_out_dtype(const OutRule* rule, const c10::IValue& self, std::size_t k,
+                     const at::Tensor& result, const at::Tensor& out) {
+  if (rule == nullptr || k > 1) return;
+  const std::string_view error = k == 0 ? rule->dtype_error : rule->second_dtype_error;
+  if (rule->casts_complex && self.toTensor().is_complex()) {
+    if (!out.is_complex() || out.scalar_type() == self.toTensor().scalar_type()) return;
+  }
+  TORCH_CHECK(error.empty() || result.scalar_type() == out.scalar_type(),
+              with_dtypes(error, result, out));
 }
 
 void check_out(const c10::OperatorHandle& handle, const OutRule* rule, const at::Tensor& result,

@@ -19,12 +19,21 @@ struct OutRule {
   bool resizes_silently = false;
   // Throws if the result cannot be cast; null: as most operators do.
   void (*check_cast)(at::ScalarType from, at::ScalarType to) = nullptr;
+  // The real results of complex numbers are cast as most are, also to the numbers' own dtype.
+  bool casts_complex = false;
+  // As `dtype_error`, for the second out tensor.
+  std::string_view second_dtype_error = {};
 };
 // Null if there is nothing special about the operator.
 const OutRule* find_out_rule(const c10::OperatorHandle& handle);
 
-// Throws if `out`, the first out tensor, must have the result's dtype and has not.
-void check_out_dtype(const OutRule* rule, const at::Tensor& result, const at::Tensor& out);
+// Throws for what PyTorch refuses before it computes.
+void check_out_arguments(const c10::OperatorHandle& handle, at::ArrayRef<c10::IValue> arguments);
+
+// Throws if `out`, the out tensor number `k`, must have the result's dtype and has not. `self` is
+// the call's first argument.
+void check_out_dtype(const OutRule* rule, const c10::IValue& self, std::size_t k,
+                     const at::Tensor& result, const at::Tensor& out);
 
 // For operators without a compiled Meta kernel: throws if the result cannot be cast to the dtype of
 // `out`; warns if `out` would be resized.

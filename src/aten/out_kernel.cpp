@@ -62,7 +62,7 @@ void OutKernel::check(const c10::OperatorHandle& handle, const std::vector<c10::
   }
   for (std::size_t k = 0; k < out_arguments_.size(); ++k) {
     const at::Tensor out = arguments[out_arguments_[k]].toTensor();
-    if (k == 0) check_out_dtype(rule_, results[k].toTensor(), out);
+    check_out_dtype(rule_, arguments.front(), k, results[k].toTensor(), out);
     if (compiled_meta_.has_value()) continue;
     check_out(handle, rule_, results[k].toTensor(), out);
   }
@@ -76,6 +76,7 @@ void OutKernel::operator()(const c10::OperatorHandle& handle, c10::DispatchKeySe
   for (const std::size_t i : out_arguments_) {
     expect_xla(arguments[i].toTensor(), schema.name().substr(6), schema.arguments()[i].name());
   }
+  check_out_arguments(handle, arguments);
   torch::jit::drop(*stack, num_arguments);
   torch::jit::Stack results;
   for (const std::size_t i : in_arguments_) {

@@ -160,6 +160,10 @@ Value linear_points(Context& context, Value start, Value end, std::int64_t steps
   return hlo::select(hlo::lt(index, index_constant(steps / 2)), rising, falling);
 }
 
+Value widest(Value value) {
+  return convert(value, base::is_complex(value.dtype()) ? DType::kComplex128 : DType::kFloat64);
+}
+
 void register_sequences(Registry& m) {
   m.impl("arange", [](Context& context, Scalar end, MaybeDType dtype) {
     return arange(context, 0, end, 1, dtype);
@@ -185,7 +189,9 @@ void register_sequences(Registry& m) {
          [](Context& context, Value start, Value end, std::int64_t steps, double base,
             MaybeDType dtype) {
            const DType out = linspace_dtype(context, dtype, start, end);
-           const Value points = linear_points(context, start, end, steps, out);
+           Value points = linear_points(context, start, end, steps, out);
+           // PyTorch does not round the exponent of a single point to the dtype.
+           if (steps == 1) points = broadcast_to(widest(start), {1});
            return convert(hlo::power(full_like(points, base), points), out);
          });
 }

@@ -298,7 +298,7 @@ void register_pointwise_unary(Registry& m) {
     m.impl(std::string(op.name), op.emit, {.repeats = op.repeats});
   }
   m.impl("logit", logit);
-  m.impl("nan_to_num", nan_to_num);
+  m.impl("nan_to_num", nan_to_num, {.repeats = Repeats::kAllowed});  // of integers: see its check
   m.impl("round.decimals", round_decimals);
   m.impl("frexp.Tensor", frexp);
   m.impl({"fill.Scalar", "fill.Tensor"}, fill, {.repeats = Repeats::kAllowed});
