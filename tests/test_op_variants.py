@@ -29,6 +29,14 @@ _TYPED = [
     for dtype in _DTYPES
     if dtype in op.supported_dtypes("cpu")
 ]
+# The variants of more pairs, without those that a dtype does not change.
+_VARIED = [
+    (op, dtype)
+    for op in op_samples.entries()[5::40]
+    for dtype in _DTYPES
+    if dtype in op.supported_dtypes("cpu")
+]
+_OF_VALUES = tuple(v for v in op_variants.VARIANTS if v not in ("strides", "aliasing", "error"))
 
 
 def _exceptions() -> set[tuple[str, str]]:
@@ -59,6 +67,17 @@ def test_other_dtypes_agree_with_cpu(op, dtype):
     differs = {str(dtype)} if verdict.status == "wrong" else set()
     expected = _expected(op.full_name) & {str(dtype)}
     assert differs == expected, verdict.detail
+
+
+@pytest.mark.parametrize(("op", "dtype"), _VARIED, ids=lambda p: getattr(p, "full_name", str(p)))
+def test_variants_of_other_dtypes_agree_with_cpu(op, dtype):
+    known = _expected(op.full_name)
+    required = {v for v in op_variants.VARIANTS if f"{v} {dtype}" in known}
+    found = {p.variant: p for p in op_variants.check(op, dtype, _OF_VALUES, 2)}
+    assert required <= set(found), "does better than its line"
+    # What differs in float32 may differ here too.
+    new = set(found) - required - known
+    assert not new, [found[variant] for variant in new]
 
 
 @pytest.mark.parametrize("info", modules.entries()[::8], ids=lambda info: info.name)

@@ -25,8 +25,9 @@ import torch_xla
 from torch_xla._XLAC import _clear_counters, _counter_names, _host_operators
 
 __all__ = [
-    *("ARBITRARY_VALUES", "ROUNDED", "Tolerance", "Verdict", "check", "compare", "describe"),
-    *("entries", "gradients", "moved", "moved_as_it_lies", "samples", "tensors", "to_device"),
+    *("ARBITRARY_VALUES", "HALVES", "POSITIONS", "ROUNDED", "Tolerance", "Verdict", "as_near"),
+    *("check", "compare", "compare_chosen", "describe", "entries", "gradients", "moved"),
+    *("moved_as_it_lies", "samples", "tensors", "to_device", "widened"),
 ]
 
 
@@ -170,12 +171,16 @@ class Tolerance:
         if not (result.is_floating_point or result.is_complex):
             return 0, 0
         computed_in = self.computed_in or result
-        found = [default_tolerances(result, computed_in)]
+        # Functions of integers have float32's results.
+        is_inexact = computed_in.is_floating_point or computed_in.is_complex
+        found = [default_tolerances(result, computed_in if is_inexact else torch.float32)]
         if self.op is not None:
             found += _allowed_by_tests(self.op, computed_in)
             if self.with_list:
                 dtype = str(computed_in).removeprefix("torch.")
-                for what in (dtype, self.variant):
+                is_float32 = computed_in == torch.float32
+                variant = self.variant if is_float32 else f"{self.variant} {dtype}"
+                for what in (dtype, variant):
                     found += ROUNDED.get((self.op.full_name, what), [])
         return max(rtol for rtol, _ in found), max(atol for _, atol in found)
 
@@ -196,7 +201,7 @@ def _read_rounded() -> dict[tuple[str, str], list[tuple[float, float]]]:
     }
 
 
-# By entry, and dtype or variant, where XLA rounds otherwise.
+# By entry, and dtype, variant (of float32) or variant and dtype, where XLA rounds otherwise.
 ROUNDED = _read_rounded()
 
 
@@ -232,8 +237,10 @@ def compare(
     return ""
 
 
+HALVES = (torch.bfloat16, torch.float16)
+
 # Entries that tell the position of one of several equal elements, of which any is right.
-_POSITIONS = frozenset(("argsort", "kthvalue", "mode", "msort", "sort", "topk"))
+POSITIONS = frozenset(("argsort", "kthvalue", "mode", "msort", "sort", "topk"))
 
 
 def _points_at_equals(x: torch.Tensor, expected: torch.Tensor, actual: torch.Tensor) -> bool:
@@ -249,26 +256,44 @@ def _points_at_equals(x: torch.Tensor, expected: torch.Tensor, actual: torch.Ten
     return False
 
 
-def _as_near(
-    op: OpInfo, sample: SampleInput, cpu: list[torch.Tensor], actual: Any, tolerance: Tolerance
+def compare_chosen(
+    x: torch.Tensor,
+    expected: list[torch.Tensor],
+    actual: list[torch.Tensor],
+    tolerance: Tolerance,
+) -> str:
+    """How the results differ beyond positions of equal elements of `x`, or nothing."""
+    rest = [
+        (e, a)
+        for e, a in zip(expected, actual, strict=True)
+        if e.dtype != torch.int64 or not _points_at_equals(x, e, a.cpu())
+    ]
+    return compare([e for e, _ in rest], [a for _, a in rest], tolerance=tolerance)
+
+
+def widened(sample: SampleInput, dtype: torch.dtype) -> SampleInput:
+    """The sample in float64, also where it asks for `dtype`."""
+
+    def widen(x: object) -> object:
+        if isinstance(x, torch.Tensor) and x.is_floating_point():
+            return x.detach().double().requires_grad_(x.requires_grad)
+        return torch.float64 if x == dtype else x
+
+    inputs, args, kwargs = (
+        tree_map(widen, part) for part in (sample.input, sample.args, sample.kwargs)
+    )
+    return SampleInput(inputs, args=args, kwargs=kwargs, broadcasts_input=sample.broadcasts_input)
+
+
+def as_near(
+    exact: list[torch.Tensor],
+    cpu: list[torch.Tensor],
+    actual: list[torch.Tensor],
+    tolerance: Tolerance,
 ) -> bool:
     """Whether the results that differ are at most twice as far from float64's as the CPU's are.
 
     For half precision: XLA rounds a fused formula once, where PyTorch rounds each of its parts."""
-
-    def widened(x: object) -> object:
-        if isinstance(x, torch.Tensor) and x.is_floating_point():
-            return x.detach().double().requires_grad_(x.requires_grad)
-        return torch.float64 if x == tolerance.computed_in else x
-
-    inputs, args, kwargs = (
-        tree_map(widened, part) for part in (sample.input, sample.args, sample.kwargs)
-    )
-    try:
-        exact = _run(op.op, SampleInput(inputs, args=args, kwargs=kwargs))
-        exact += gradients(exact, tensors((inputs, args, kwargs)))
-    except Exception:  # it has no float64
-        return False
     if [e.shape for e in exact] != [e.shape for e in cpu]:
         return False
     for right, e, a in zip(exact, cpu, actual, strict=True):
@@ -287,6 +312,15 @@ def _as_near(
     return True
 
 
+def _exact(op: OpInfo, sample: SampleInput) -> list[torch.Tensor]:
+    """Results and gradients in float64; none if the entry has no float64."""
+    try:
+        results = _run(op.op, sample)
+        return results + gradients(results, tensors((sample.input, sample.args, sample.kwargs)))
+    except Exception:
+        return []
+
+
 def _problem(
     op: OpInfo, sample: SampleInput, expected: list[torch.Tensor], actual: Any, tolerance: Tolerance
 ) -> str:
@@ -296,17 +330,11 @@ def _problem(
         (a.dtype, a.shape) for a in actual
     ]:
         return problem
-    if op.name in _POSITIONS:
-        pairs = zip(expected, actual, strict=True)
-        rest = [
-            (e, a)
-            for e, a in pairs
-            if e.dtype != torch.int64 or not _points_at_equals(sample.input, e, a.cpu())
-        ]
-        problem = compare([e for e, _ in rest], [a for _, a in rest], tolerance=tolerance)
-    is_half = tolerance.computed_in in (torch.bfloat16, torch.float16)
-    if problem and is_half and _as_near(op, sample, expected, actual, tolerance):
-        return ""
+    if op.name in POSITIONS:
+        problem = compare_chosen(sample.input, expected, actual, tolerance)
+    if problem and tolerance.computed_in in HALVES:
+        exact = _exact(op, widened(sample, tolerance.computed_in))
+        return "" if as_near(exact, expected, actual, tolerance) else problem
     return problem
 
 

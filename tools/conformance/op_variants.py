@@ -41,6 +41,8 @@ class _Outcome:
     tensors: list[torch.Tensor] = dataclasses.field(default_factory=list)
     facts: object = None
     error: Exception | None = None
+    # Of which element the results may tell the position.
+    chosen_from: object = None
 
 
 def _arguments(sample: SampleInput) -> list[torch.Tensor]:
@@ -140,7 +142,8 @@ def _vmap(op: OpInfo, sample: SampleInput) -> _Outcome:
         return _Outcome()
     with torch.no_grad():
         batch = torch.stack([sample.input.detach()] * 2)
-        return _Outcome(list(torch.func.vmap(call, randomness="same")(batch)))
+        results = list(torch.func.vmap(call, randomness="same")(batch))
+        return _Outcome(results, chosen_from=batch)
 
 
 def _of_constants(op: OpInfo, sample: SampleInput) -> _Outcome:
@@ -151,7 +154,8 @@ def _of_constants(op: OpInfo, sample: SampleInput) -> _Outcome:
             return torch.ones(x.shape, dtype=x.dtype, device=x.device)
         return x
 
-    return _Outcome(_apply(op.op, _mapped(sample, constant)))
+    sample = _mapped(sample, constant)
+    return _Outcome(_apply(op.op, sample), chosen_from=sample.input)
 
 
 def _outs(results: list[torch.Tensor], change: Callable[[torch.Tensor], torch.Tensor]) -> object:
@@ -272,9 +276,12 @@ def _attempt(
 ) -> _Outcome:
     """The call's outcome; of a variant, on the device."""
     try:
-        return call(_moved(moved_for, sample) if moved_for else sample)
+        outcome = call(_moved(moved_for, sample) if moved_for else sample)
     except Exception as error:
         return _Outcome(error=error)
+    if outcome.chosen_from is None:
+        outcome.chosen_from = sample.input
+    return outcome
 
 
 def _differ(expected: _Outcome, actual: _Outcome) -> str:
@@ -329,7 +336,7 @@ def _samples(
 # What is told depends on how the inputs lie.
 _OF_LAYOUT = (
     *("strides", "aliasing", "noncontiguous", "expanded", "error"),
-    *("double backward", "forward mode"),
+    *("double backward", "forward mode", "constants"),
 )
 
 
@@ -350,8 +357,17 @@ def _error_samples(op: OpInfo) -> Iterator[SampleInput]:
 _WITHOUT_VALUES = ("strides", "aliasing", "error")
 _OUTCOMES_PER_PROGRAM = 48
 
-# The variant, which sample, and what came of it on the CPU and on the device.
-_Recorded = tuple[str, str, _Outcome, _Outcome]
+
+@dataclasses.dataclass
+class _Recorded:
+    """A call, and what came of it on the CPU and on the device."""
+
+    variant: str
+    index: int
+    call: Callable[[SampleInput], _Outcome]
+    sample: SampleInput
+    expected: _Outcome
+    actual: _Outcome
 
 
 def check(
@@ -395,7 +411,7 @@ def _record(
                 found[variant] = Problem(variant, str(index), problem)
             if variant in found:
                 break
-            yield variant, str(index), expected, actual
+            yield _Recorded(variant, index, call, sample, expected, actual)
 
 
 def _compare(
@@ -407,17 +423,27 @@ def _compare(
     except Exception as error:
         found["all"] = Problem("all", "", op_samples.describe(error))
         return
-    for variant, label, expected, actual in recorded:
-        if variant in found:
+    for one in recorded:
+        if one.variant in found:
             continue
         try:
-            detail = op_samples.compare(
-                expected.tensors,
-                actual.tensors,
-                with_values,
-                op_samples.Tolerance(dtype, op, variant=variant),
-            )
+            detail = _difference(op, dtype, one, with_values)
         except Exception as error:
             detail = op_samples.describe(error)
         if detail:
-            found[variant] = Problem(variant, label, detail)
+            found[one.variant] = Problem(one.variant, str(one.index), detail)
+
+
+def _difference(op: OpInfo, dtype: torch.dtype, one: _Recorded, with_values: bool) -> str:
+    """How the values differ beyond what is right as well, or nothing."""
+    tolerance = op_samples.Tolerance(dtype, op, variant=one.variant)
+    results = one.expected.tensors, one.actual.tensors
+    problem = op_samples.compare(*results, with_values, tolerance)
+    x = one.expected.chosen_from
+    if problem and op.name in op_samples.POSITIONS and isinstance(x, torch.Tensor):
+        problem = op_samples.compare_chosen(x, *results, tolerance)
+    if problem and dtype in op_samples.HALVES:
+        exact = _attempt(one.call, op_samples.widened(one.sample, dtype)).tensors
+        if op_samples.as_near(exact, *results, tolerance):
+            return ""
+    return problem
