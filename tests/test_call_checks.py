@@ -156,6 +156,11 @@ LAYOUTS = {
     "rfft": lambda x: [fft.rfft(x, dim=1), fft.rfft2(x, dim=(0, 1)), fft.rfftn(x)],
     "irfft": lambda x: [fft.irfft(x, dim=1), fft.irfftn(x, dim=(0, 1))],
     "fftn": lambda x: [fft.fft2(x, dim=(0, 1)), fft.ifftn(x), fft.ihfft(x, dim=0)],
+    "fft of four dimensions": lambda x: [
+        fft.fftn(x[None]),
+        fft.fftn(x[None].expand(2, -1, -1, -1)),
+    ],
+    "irfft of what repeats": lambda x: [fft.irfftn(x.cfloat()[:1].expand(x.shape))],
     "cholesky": lambda x: [
         *(linalg.cholesky(positive(x)), torch.cholesky_inverse(positive(x))),
         torch.cholesky_solve(x, positive(x)),

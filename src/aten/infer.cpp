@@ -139,7 +139,8 @@ void set_strides(const Operator& op, const graph::Entry& entry, const torch::jit
   if (layout == Layout::kColumns) return set_column_strides(entry, types);
   if (layout == Layout::kTransform) {
     const std::vector<std::int64_t> dims = arguments[1].toIntVector();
-    types[0] = with_transform_strides(types[0], entry.operands[0]->strides, dims);
+    const bool is_of_reals = entry.op->name == "_fft_r2c";
+    types[0] = with_transform_strides(types[0], entry.operands[0]->strides, dims, is_of_reals);
     return;
   }
   if (layout == Layout::kRealTransform) {
@@ -147,9 +148,9 @@ void set_strides(const Operator& op, const graph::Entry& entry, const torch::jit
     const graph::TensorType* input = entry.operands[0];
     if (dims.size() > 1) {
       input = with_transform_strides(input, input->strides,
-                                     at::IntArrayRef(dims.data(), dims.size() - 1));
+                                     at::IntArrayRef(dims.data(), dims.size() - 1), false);
     }
-    types[0] = with_transform_strides(types[0], input->strides, dims.back());
+    types[0] = with_transform_strides(types[0], input->strides, dims.back(), true);
     return;
   }
   if (layout == Layout::kChannels) {

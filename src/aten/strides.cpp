@@ -43,7 +43,7 @@ constexpr OwnLayout kOwnLayouts[] = {
     {"_batch_norm_no_update", Layout::kChannels},
     {"_batch_norm_with_update", Layout::kChannels},
     {"_batch_norm_with_update_functional", Layout::kChannels},
-    {"_fft_c2c", Layout::kMetaKernel},
+    {"_fft_c2c", Layout::kTransform},
     {"_fft_c2r", Layout::kRealTransform},
     {"_fft_r2c", Layout::kTransform},
     {"_cholesky_solve_helper", Layout::kMetaKernel},
@@ -98,7 +98,7 @@ const graph::TensorType* with_columns(const graph::TensorType* type, std::int64_
 
 const graph::TensorType* with_transform_strides(const graph::TensorType* type,
                                                 at::IntArrayRef operand_strides,
-                                                at::IntArrayRef dims) {
+                                                at::IntArrayRef dims, bool is_of_reals) {
   const auto rank = static_cast<std::int64_t>(type->shape.dims.size());
   std::vector<std::int64_t> order;
   std::vector<std::int64_t> transformed;
@@ -113,7 +113,7 @@ const graph::TensorType* with_transform_strides(const graph::TensorType* type,
            operand_strides[static_cast<std::size_t>(b)];
   };
   std::stable_sort(order.begin(), order.end(), is_longer);
-  std::stable_sort(transformed.begin(), transformed.end() - 1, is_longer);
+  std::stable_sort(transformed.begin(), transformed.end() - (is_of_reals ? 1 : 0), is_longer);
   order.insert(order.end(), transformed.begin(), transformed.end());
   std::vector<std::int64_t> strides(order.size());
   std::int64_t step = 1;

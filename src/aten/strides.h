@@ -27,7 +27,7 @@ const graph::TensorType* with_memory_format(const graph::TensorType* type, const
 enum class Layout : std::uint8_t {
   kLikeOperands,   // row-major for row-major operands
   kMetaKernel,     // as torch's Meta kernel in Python says
-  kTransform,      // the dimensions in the order in which a Fourier transform of reals takes them
+  kTransform,      // the dimensions in the order in which a Fourier transform takes them
   kRealTransform,  // as two transforms leave them: to reals along the last dimension, after the
                    // rest
   kChannels,       // channels-last where one of the first two operands is, else row-major
@@ -41,10 +41,11 @@ Layout layout_of(std::string_view op);
 const graph::TensorType* with_columns(const graph::TensorType* type, std::int64_t column_size = 0);
 
 // `type` as a transform along `dims` leaves it: the other dimensions outermost, then `dims`, each
-// group from the longest of the operand's strides to the shortest, and the last of `dims` last.
+// group from the longest of the operand's strides to the shortest, but of a transform of or into
+// reals the last of `dims` last.
 const graph::TensorType* with_transform_strides(const graph::TensorType* type,
                                                 at::IntArrayRef operand_strides,
-                                                at::IntArrayRef dims);
+                                                at::IntArrayRef dims, bool is_of_reals);
 
 // `type` with the first of the memory formats that the first two arguments suggest, where it is
 // not row-major.
