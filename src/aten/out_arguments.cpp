@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <string>
 
+#include "base/error.h"
+
 namespace torch_xla::aten {
 namespace {
 
@@ -32,6 +34,11 @@ void check_cast_of_bernoulli(at::ScalarType, at::ScalarType to) {
 void check_cast_of_stack(at::ScalarType from, at::ScalarType to) {
   TORCH_CHECK_TYPE(c10::canCast(from, to),
                    "torch.cat(): input types can't be cast to the desired output type ", to);
+}
+
+void check_call_of_mean(at::ScalarType self, at::ScalarType out) {
+  TORCH_CHECK(c10::canCast(self, out),
+              "mean.dtype_out(): input types can't be cast to the desired output type ", out);
 }
 
 constexpr OutRule with_second(OutRule rule, std::string_view second_dtype_error) {
@@ -66,6 +73,7 @@ constexpr OutRule kRules[] = {
     with_second({"mode", "expected scalar type '{Want}' but got '{Got}' for values output"},
                 "expected scalar type '{Want}' but got '{Got}' for indices output"),
     {"multinomial", "multinomial expects Long tensor out, got: {Got}", true},
+    {"mean.dtype_out", "", false, nullptr, false, "", check_call_of_mean},
     {"mv", "addmv input tensors must have the same dtype, but got {Got}, {Want}, and {Want}"},
     {"nan_to_num", "nan_to_num: dtype of out: {Got} should be same as input: {Want}"},
     {"narrow_copy",
@@ -108,17 +116,11 @@ std::string with_dtypes(std::string_view wording, const at::Tensor& want, const 
 const OutRule* find_out_rule(const c10::OperatorHandle& handle) {
   const std::string_view name =
       std::string_view(handle.schema().name()).substr(std::string_view("aten::").size());
-  const auto* const found = std::find_if(std::begin(kRules), std::end(kRules),
-                                         [&](const OutRule& rule) { return rule.op == name; });
+  const std::string with_overload = base::str(name, ".", handle.schema().overload_name());
+  const auto* const found = std::find_if(
+      std::begin(kRules), std::end(kRules),
+      [&](const OutRule& rule) { return rule.op == name || rule.op == with_overload; });
   return found == std::end(kRules) ? nullptr : found;
-}
-
-void check_out_arguments(const c10::OperatorHandle& handle, at::ArrayRef<c10::IValue> arguments) {
-  const c10::OperatorName& name = handle.operator_name();
-  if (name.name != "aten::mean" || name.overload_name != "dtype_out") return;
-  const at::ScalarType to = arguments.back().toTensor().scalar_type();
-  TORCH_CHECK(c10::canCast(arguments.front().toTensor().scalar_type(), to),
-              "mean.dtype_out(): input types can't be cast to the desired output type ", to);
 }
 
 void check_out_dtype(const OutRule* rule, const c10::IValue& self, std::size_t k,

@@ -11,7 +11,7 @@ namespace torch_xla::aten {
 
 // Of the first out tensor of an operator.
 struct OutRule {
-  std::string_view op;
+  std::string_view op;  // its name, or with that of an overload
   // In the operator's own words, what is wrong with another dtype than the result's; empty: any
   // dtype that the result's can be cast to. {Want} and {Got} stand for names of dtypes such as
   // Float, {want} and {got} for such as float.
@@ -23,12 +23,11 @@ struct OutRule {
   bool casts_complex = false;
   // As `dtype_error`, for the second out tensor.
   std::string_view second_dtype_error = {};
+  // Throws for what PyTorch refuses before it computes; null: nothing.
+  void (*check_call)(at::ScalarType self, at::ScalarType out) = nullptr;
 };
 // Null if there is nothing special about the operator.
 const OutRule* find_out_rule(const c10::OperatorHandle& handle);
-
-// Throws for what PyTorch refuses before it computes.
-void check_out_arguments(const c10::OperatorHandle& handle, at::ArrayRef<c10::IValue> arguments);
 
 // Throws if `out`, the out tensor number `k`, must have the result's dtype and has not. `self` is
 // the call's first argument.
