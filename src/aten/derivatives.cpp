@@ -63,6 +63,11 @@ std::optional<Factors> factors_of(const at::Tensor& self, const c10::IValue& dty
 // The product along `dim`, which stays with size 1: halves times halves.
 at::Tensor product(at::Tensor values, std::int64_t dim) {
   if (values.size(dim) == 0) return values.sum(dim, /*keepdim=*/true) + 1;
+  if (values.size(dim) == 1) {
+    // By a 1 that depends on the element, so that the second gradient is 0 and not missing.
+    const at::Tensor all = at::ones({}, values.options().dtype(at::kBool));
+    return values * values.masked_fill(all, 1);
+  }
   for (std::int64_t size = values.size(dim); size > 1; size = values.size(dim)) {
     const std::int64_t half = size / 2;
     at::Tensor next = values.narrow(dim, 0, half) * values.narrow(dim, half, half);
@@ -76,6 +81,7 @@ std::optional<at::Tensor> prod(Arguments arguments) {
   const at::Tensor& self = arguments[0].toTensor();
   const std::optional<Factors> factors = factors_of(self, arguments[1]);
   if (!factors.has_value()) return std::nullopt;
+  if (self.dim() == 0) return factors->values.clone().to(factors->dtype);
   return product(factors->values.reshape({-1}), 0).sum(0).to(factors->dtype);
 }
 

@@ -277,6 +277,9 @@ def _attempt(
     """The call's outcome; of a variant, on the device."""
     try:
         outcome = call(_moved(moved_for, sample) if moved_for else sample)
+        if moved_for:
+            # Reading a view alone would compile a program for it.
+            outcome.tensors = [tensor.detach().clone() for tensor in outcome.tensors]
     except Exception as error:
         return _Outcome(error=error)
     if outcome.chosen_from is None:
