@@ -6,6 +6,8 @@ import threading
 
 import pytest
 import torch
+import torch.nn.functional as F
+from counts import left_the_device
 from torch import nn
 
 import torch_xla.distributed.spmd as xs
@@ -59,6 +61,65 @@ def test_grouped_products(device):
     got = custom_kernel.tgmm(lhs.t().to(device), other.to(device), sizes.to(device))
     torch.testing.assert_close(got.cpu(), want)
     assert metrics.executed_fallback_ops() == []
+
+
+@pytest.mark.parametrize("ends", [(2, 5, 8), (0, 0, 8), (3, 3, 8)])
+@pytest.mark.parametrize(
+    "shapes",
+    [((8, 4), (3, 4, 8)), ((3, 4, 8), (8, 8)), ((4, 8), (8, 4)), ((3, 8, 4), (3, 4, 8))],
+    ids=["rows", "columns", "each", "batch"],
+)
+def test_grouped_mm_agrees_with_cpu(device, shapes, ends):
+    """Values and gradients; the sizes of groups are data, so that one program serves them all."""
+    torch.manual_seed(0)
+    operands = [torch.randn(shape) for shape in shapes]
+    offsets = None if len(shapes[0]) == len(shapes[1]) == 3 else torch.tensor(ends).int()
+    results = []
+    metrics.clear_counters()
+    for place in ("cpu", device):
+        mat_a, mat_b = (x.to(place).detach().requires_grad_() for x in operands)
+        offs = None if offsets is None else offsets.to(place)
+        product = F.grouped_mm(mat_a, mat_b, offs=offs)
+        weight = torch.arange(product.numel(), device=place).view(product.shape) * 0.1
+        gradients = torch.autograd.grad(product, (mat_a, mat_b), weight)
+        results.append([x.detach().cpu() for x in (product, *gradients)])
+    torch.testing.assert_close(*reversed(results), rtol=1e-5, atol=1e-4)
+    assert not left_the_device()
+
+
+def test_grouped_mm_of_large_groups_takes_tiles(device):
+    torch.manual_seed(0)
+    rows, matrices = torch.randn(700, 5), torch.randn(4, 5, 3)
+    offsets = torch.tensor([10, 10, 600, 650], dtype=torch.int32)
+    expected = [
+        part @ matrix
+        for part, matrix in zip(rows.split([10, 0, 590, 50, 50]), matrices, strict=False)
+    ]
+    actual = torch._grouped_mm(rows.to(device), matrices.to(device), offsets.to(device)).cpu()
+    torch.testing.assert_close(actual, torch.cat([*expected, torch.zeros(50, 3)]))
+
+
+def test_bad_grouped_mm_is_refused_at_the_call(device):
+    rows, matrices = torch.randn(8, 4), torch.randn(3, 4, 8)
+    ends = torch.tensor([2, 5, 8], dtype=torch.int32)
+    for bad in (
+        (rows.double(), matrices.double(), ends),
+        (rows, matrices.bfloat16(), ends),
+        (rows[0], matrices, ends),
+        (torch.randn(8, 8), matrices, ends),
+        (rows, matrices, None),
+        (rows, matrices, ends[None]),
+        (rows, matrices, ends.long()),
+        (rows, matrices, ends[:2]),
+        (matrices, matrices, ends),
+    ):
+        messages = []
+        for place in ("cpu", device):
+            moved = [x if x is None else x.to(place) for x in bad]
+            with pytest.raises(RuntimeError) as caught:
+                torch._grouped_mm(*moved)
+            messages.append(str(caught.value))
+        assert messages[1].endswith(messages[0])
 
 
 def test_pallas_is_refused_with_a_reason():

@@ -6,8 +6,11 @@ import copy
 
 import pytest
 import torch
+from counts import counted, left_the_device
 from torch import nn
 from torch._subclasses import FakeTensorMode
+
+from torch_xla.debug import metrics
 
 
 class Tied(nn.Module):
@@ -151,3 +154,21 @@ def test_deepcopy_of_a_module(device):
     with torch.no_grad():
         copied.head.weight.zero_()
     assert model.head.weight.abs().sum().item() > 0
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")  # the CPU makes one
+def test_transformer_encoder_evaluates_padded_sequences(device):
+    """In which it asks for nested tensors before it looks at the device."""
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    expected_model = nn.TransformerEncoder(layer, 2).eval()
+    model = copy.deepcopy(expected_model).to(device)
+    sequences = torch.randn(2, 5, 8)
+    is_padding = torch.tensor([[False, False, False, True, True], [False] * 5])
+    metrics.clear_counters()
+    with torch.no_grad(), counted() as counts:
+        expected = expected_model(sequences, src_key_padding_mask=is_padding)
+        actual = model(sequences.to(device), src_key_padding_mask=is_padding.to(device)).cpu()
+    # What stands in padding is arbitrary.
+    torch.testing.assert_close(actual[~is_padding], expected[~is_padding])
+    assert counts.executed == 1 and not left_the_device()

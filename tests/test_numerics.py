@@ -177,3 +177,12 @@ def test_histogram_in_float16_counts_as_in_float32(device):
     assert torch.equal(
         torch.histc(x.to(device), 100, -10, 0).cpu(), torch.histc(x.float(), 100, -10, 0).half()
     )
+
+
+def test_histogram_of_integers(device):
+    """As on GPUs, whose counts are integers; the CPU refuses them."""
+    x = torch.tensor([0, 1, 1, 3, 2, 7, -1], dtype=torch.int32)
+    counts = torch.histc(x.to(device), 4, 0, 3).cpu()
+    assert counts.dtype == torch.int32
+    assert torch.equal(counts.float(), torch.histc(x.float(), 4, 0, 3))
+    assert torch.histc(x.to(device), 4).tolist() == torch.histc(x.float(), 4).tolist()

@@ -53,6 +53,22 @@ def make_bert(dropout: float) -> nn.Module:
     return transformers.BertForSequenceClassification(config)
 
 
+def make_mixtral(dropout: float) -> nn.Module:
+    """Of whose experts each multiplies the tokens that chose it, as many as there are."""
+    config = transformers.MixtralConfig(
+        vocab_size=101,
+        hidden_size=32,
+        intermediate_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        num_local_experts=4,
+        max_position_embeddings=32,
+        attention_dropout=dropout,
+    )
+    return transformers.MixtralForCausalLM(config)
+
+
 def gpt2_batch() -> Batch:
     tokens = torch.randint(101, (2, 16))
     return {"input_ids": tokens, "labels": tokens}
@@ -71,6 +87,7 @@ def bert_batch() -> Batch:
 MODELS: dict[str, tuple[Callable[[float], nn.Module], Callable[[], Batch]]] = {
     "gpt2": (make_gpt2, gpt2_batch),
     "bert": (make_bert, bert_batch),
+    "mixtral": (make_mixtral, gpt2_batch),
 }
 
 

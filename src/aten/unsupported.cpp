@@ -64,6 +64,10 @@ at::Tensor nested_tensor(at::TensorList list, std::optional<at::ScalarType> dtyp
   return at::native::_nested_tensor_from_tensor_list(list, dtype, layout, device, pin_memory);
 }
 
+// Whether a nested tensor can be made of `tensor` and `mask`, which torch.nn.TransformerEncoder
+// asks before it looks at the device: no, whatever the mask, so that it takes its other path.
+bool can_be_nested(const at::Tensor& /*tensor*/, const at::Tensor& /*mask*/) { return false; }
+
 }  // namespace
 
 void check_kinds(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
@@ -86,7 +90,10 @@ TORCH_LIBRARY_IMPL(_, QuantizedXLA, m) { m.fallback(refusal(kQuantized)); }
 TORCH_LIBRARY_IMPL(_, NestedTensorXLA, m) { m.fallback(refusal(kNested)); }
 // What PyTorch's kernels for every backend would do comes before a fallback: they leave tensors on
 // the CPU, or know devices by name.
-TORCH_LIBRARY_IMPL(aten, XLA, m) { m.impl("_nested_tensor_from_tensor_list", refusal(kNested)); }
+TORCH_LIBRARY_IMPL(aten, XLA, m) {
+  m.impl("_nested_tensor_from_tensor_list", refusal(kNested));
+  m.impl("_nested_tensor_from_mask_left_aligned", can_be_nested);
+}
 TORCH_LIBRARY_IMPL(aten, CPU, m) { m.impl("_nested_tensor_from_tensor_list", nested_tensor); }
 TORCH_LIBRARY_IMPL(aten, QuantizedXLA, m) { m.impl("_to_copy", refusal(kQuantized)); }
 TORCH_LIBRARY_IMPL(aten, SparseCsrXLA, m) {

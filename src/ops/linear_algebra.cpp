@@ -24,12 +24,6 @@ std::string_view plain_name(DType dtype) {
   }
 }
 
-void check_product_dtypes(Value m1, Value m2) {
-  base::check(m1.dtype() == m2.dtype(),
-              "expected m1 and m2 to have the same dtype, but got: ", plain_name(m1.dtype()),
-              " != ", plain_name(m2.dtype()));
-}
-
 void check_added_dtype(Value self, Value m2) {
   base::check(self.dtype() == m2.dtype(), "self and mat2 must have the same dtype, but got ",
               scalar_type_name(self.dtype()), " and ", scalar_type_name(m2.dtype()));
@@ -269,6 +263,12 @@ void register_added_products(Registry& m) {
 
 }  // namespace
 
+void check_product_dtypes(Value m1, Value m2) {
+  base::check(m1.dtype() == m2.dtype(),
+              "expected m1 and m2 to have the same dtype, but got: ", plain_name(m1.dtype()),
+              " != ", plain_name(m2.dtype()));
+}
+
 Value contract(Value lhs, Value rhs, const hlo::DotDimensionNumbers& dimension_numbers) {
   return hlo::dot_general(lhs, rhs, dimension_numbers, accumulate_dtype(lhs.dtype()));
 }
@@ -321,6 +321,7 @@ void register_linear_algebra(Registry& m) {
   register_products(m);
   register_added_products(m);
   register_matrix_factors(m);
+  register_grouped_products(m);
   register_fft(m);
 }
 

@@ -14,6 +14,8 @@ Value contract(Value lhs, Value rhs, const hlo::DotDimensionNumbers& dimension_n
 // dtype.
 Value matrix_product(Value lhs, Value rhs);
 
+void check_product_dtypes(Value m1, Value m2);
+
 // The last two dimensions swapped; `adjoint` also conjugates complex elements.
 Value matrix_transpose(Value value);
 Value adjoint(Value value);
@@ -30,5 +32,6 @@ Value identity(hlo::Builder& builder, const Shape& shape);
 // The families' parts in files of their own.
 void register_fft(Registry& m);
 void register_matrix_factors(Registry& m);
+void register_grouped_products(Registry& m);
 
 }  // namespace torch_xla::ops

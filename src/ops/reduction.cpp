@@ -311,17 +311,20 @@ Value logsumexp(Value self, const Dims& dim, bool keepdim) {
 
 // ---- histc --------------------------------------------------------------------------------------
 
-// Equal bins between `min` and `max`, or between the data's extrema where these are equal.
+// Equal bins between `min` and `max`, or between the data's extrema where these are equal. Of
+// integers too, unlike the CPU: programs that know of GPUs, whose bins these are, ask for them
+// elsewhere.
 Value histc(Value self, std::int64_t bins, double min, double max) {
-  check_implemented(base::is_floating(self.dtype()), "histogram_cpu", self.dtype());
+  const bool is_integral = base::is_integral(self.dtype()) && self.dtype() != DType::kBool;
+  check_implemented(base::is_floating(self.dtype()) || is_integral, "histogram_cpu", self.dtype());
   base::check(bins > 0, "bins must be > 0");
   base::check(min <= max, "torch.histc: max must be larger than min");
   hlo::Builder& builder = self.builder();
   const Shape counts_type{self.dtype(), {bins}};
   if (self.num_elements() == 0) return hlo::full(builder, counts_type, 0);
   // In half precision the steps of the formula would round into the next bin.
-  const Value x =
-      convert(hlo::reshape(self, {self.num_elements()}), accumulate_dtype(self.dtype()));
+  const DType computed = is_integral ? DType::kInt64 : accumulate_dtype(self.dtype());
+  const Value x = convert(hlo::reshape(self, {self.num_elements()}), computed);
   Value low = hlo::scalar(builder, x.dtype(), min);
   Value high = hlo::scalar(builder, x.dtype(), max);
   if (min == max) {

@@ -271,13 +271,26 @@ def _cases(op: OpInfo, variant: str) -> Callable[[SampleInput], _Outcome] | None
     return None
 
 
+class _Moved:
+    """Samples on the device. Variants share their tensors, so that XLA computes once what several of
+    them have in common: most of the time goes to compilation."""
+
+    def __init__(self) -> None:
+        self._moved: dict[int, tuple[SampleInput, SampleInput]] = {}
+
+    def of(self, sample: SampleInput) -> SampleInput:
+        if id(sample) not in self._moved:
+            self._moved[id(sample)] = sample, op_samples.moved_as_it_lies(sample)
+        return self._moved[id(sample)][1]
+
+
 def _attempt(
-    call: Callable[[SampleInput], _Outcome], sample: SampleInput, moved_for: str = ""
+    call: Callable[[SampleInput], _Outcome], sample: SampleInput, moved: _Moved | None = None
 ) -> _Outcome:
-    """The call's outcome; of a variant, on the device."""
+    """The call's outcome; of a sample that is moved first, on the device."""
     try:
-        outcome = call(_moved(moved_for, sample) if moved_for else sample)
-        if moved_for:
+        outcome = call(moved.of(sample) if moved else sample)
+        if moved:
             # Reading a view alone would compile a program for it.
             outcome.tensors = [tensor.detach().clone() for tensor in outcome.tensors]
     except Exception as error:
@@ -318,13 +331,10 @@ def _expanded(sample: SampleInput) -> SampleInput | None:
     )
 
 
-def _samples(
-    op: OpInfo, dtype: torch.dtype, variant: str, with_grad: bool, most: int | None
-) -> list[SampleInput]:
-    """Those that the variant is called on."""
+def _samples_for(op: OpInfo, variant: str, found: list[SampleInput]) -> list[SampleInput]:
+    """What the variant is called on: the samples that were found, or others."""
     if variant == "error":
-        return list(_error_samples(op))[:most]
-    found = list(op_samples.samples(op, dtype, with_grad, most))
+        return list(_error_samples(op))
     if variant == "noncontiguous":
         return [
             sample.noncontiguous()
@@ -336,19 +346,6 @@ def _samples(
     return found
 
 
-# What is told depends on how the inputs lie.
-_OF_LAYOUT = (
-    *("strides", "aliasing", "noncontiguous", "expanded", "error"),
-    *("double backward", "forward mode", "constants"),
-)
-
-
-def _moved(variant: str, sample: SampleInput) -> SampleInput:
-    if variant in _OF_LAYOUT:
-        return op_samples.moved_as_it_lies(sample)
-    return op_samples.moved(sample)
-
-
 def _error_samples(op: OpInfo) -> Iterator[SampleInput]:
     try:
         yield from (e.sample_input for e in op.error_inputs("cpu") if e.sample_input is not None)
@@ -356,8 +353,6 @@ def _error_samples(op: OpInfo) -> Iterator[SampleInput]:
         return
 
 
-# Of these no value is compared, so that all samples cost little.
-_WITHOUT_VALUES = ("strides", "aliasing", "error")
 _OUTCOMES_PER_PROGRAM = 48
 
 
@@ -387,6 +382,25 @@ def check(
     return list(found.values())
 
 
+def _cases_and_samples(
+    op: OpInfo, dtype: torch.dtype, variants: tuple[str, ...], most: int | None
+) -> dict[str, tuple[Callable[[SampleInput], _Outcome], list[SampleInput]]]:
+    """How each variant that the entry has is called, and on what."""
+    with_grad = op.supports_autograd and dtype in op.supported_backward_dtypes("cpu")
+    some = list(op_samples.samples(op, dtype, with_grad, most))
+    cases = {}
+    for variant in variants:
+        call = _cases(op, variant)
+        if call is None or (variant in ("double backward", "forward mode") and not with_grad):
+            continue
+        found = some
+        if variant in ("strides", "aliasing") and most is not None:
+            # Without values, so that all samples cost little.
+            found = list(op_samples.samples(op, dtype, with_grad, None))
+        cases[variant] = call, _samples_for(op, variant, found)
+    return cases
+
+
 def _record(
     op: OpInfo,
     dtype: torch.dtype,
@@ -395,26 +409,24 @@ def _record(
     found: dict[str, Problem],
 ) -> Iterator[_Recorded]:
     """What is to be compared by value; what differs otherwise goes to `found`."""
-    with_grad = op.supports_autograd and dtype in op.supported_backward_dtypes("cpu")
-    for variant in variants:
-        call = _cases(op, variant)
-        if call is None or (variant in ("double backward", "forward mode") and not with_grad):
-            continue
-        limit = None if variant in _WITHOUT_VALUES else most
-        for index, sample in enumerate(_samples(op, dtype, variant, with_grad, limit)):
-            expected = _attempt(call, sample)
+    cases = _cases_and_samples(op, dtype, variants, most)
+    for index in range(max((len(samples) for _, samples in cases.values()), default=0)):
+        moved = _Moved()
+        for variant, (call, samples) in cases.items():
+            if index >= len(samples) or variant in found:
+                continue
+            expected = _attempt(call, samples[index])
             if variant == "error" and expected.error is None:
                 continue
             # Data that repeats itself may be what the CPU refuses, and only there.
             if variant in ("expanded", "constants") and expected.error is not None:
                 continue
-            actual = _attempt(call, sample, moved_for=variant)
+            actual = _attempt(call, samples[index], moved)
             problem = _differ(expected, actual)
             if problem:
                 found[variant] = Problem(variant, str(index), problem)
-            if variant in found:
-                break
-            yield _Recorded(variant, index, call, sample, expected, actual)
+            else:
+                yield _Recorded(variant, index, call, samples[index], expected, actual)
 
 
 def _compare(

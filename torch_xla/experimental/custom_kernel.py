@@ -133,7 +133,7 @@ def gmm(
         tiling: accepted for compatibility.
     """
     del tiling
-    return _rows_in_groups(lhs, group_sizes, rhs.size(0)).transpose(0, 1).matmul(rhs).sum(0)
+    return torch._grouped_mm(lhs, rhs, offs=group_sizes.cumsum(0, dtype=torch.int32))
 
 
 def tgmm(
@@ -151,14 +151,4 @@ def tgmm(
         tiling: accepted for compatibility.
     """
     del tiling
-    grouped = _rows_in_groups(lhs.t(), group_sizes, group_sizes.numel())
-    return torch.einsum("rgi,rc->gic", grouped, rhs)
-
-
-def _rows_in_groups(rows: Tensor, group_sizes: Tensor, count: int) -> Tensor:
-    """(rows, groups, size): each row in its group, zeros in the others. No size depends on data."""
-    ends = group_sizes.cumsum(0)
-    number = torch.arange(rows.size(0), device=rows.device)
-    group = (number[:, None] >= ends[None, :]).sum(1)
-    is_in = group[:, None] == torch.arange(count, device=rows.device)[None, :]
-    return rows[:, None, :] * is_in[:, :, None].to(rows.dtype)
+    return torch._grouped_mm(lhs, rhs, offs=group_sizes.cumsum(0, dtype=torch.int32))
