@@ -6,7 +6,6 @@ import threading
 
 import pytest
 import torch
-import torch.nn.functional as F
 from counts import left_the_device
 from torch import nn
 
@@ -79,7 +78,7 @@ def test_grouped_mm_agrees_with_cpu(device, shapes, ends):
     for place in ("cpu", device):
         mat_a, mat_b = (x.to(place).detach().requires_grad_() for x in operands)
         offs = None if offsets is None else offsets.to(place)
-        product = F.grouped_mm(mat_a, mat_b, offs=offs)
+        product = nn.functional.grouped_mm(mat_a, mat_b, offs=offs)
         weight = torch.arange(product.numel(), device=place).view(product.shape) * 0.1
         gradients = torch.autograd.grad(product, (mat_a, mat_b), weight)
         results.append([x.detach().cpu() for x in (product, *gradients)])

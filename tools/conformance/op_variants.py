@@ -272,8 +272,8 @@ def _cases(op: OpInfo, variant: str) -> Callable[[SampleInput], _Outcome] | None
 
 
 class _Moved:
-    """Samples on the device. Variants share their tensors, so that XLA computes once what several of
-    them have in common: most of the time goes to compilation."""
+    """Samples on the device. Variants share their tensors, so that XLA computes once what several
+    of them have in common: most of the time goes to compilation."""
 
     def __init__(self) -> None:
         self._moved: dict[int, tuple[SampleInput, SampleInput]] = {}
