@@ -6,7 +6,7 @@ import threading
 
 import pytest
 import torch
-from counts import left_the_device
+from counts import counted, left_the_device
 from torch import nn
 
 import torch_xla.distributed.spmd as xs
@@ -69,7 +69,7 @@ def test_grouped_products(device):
     ids=["rows", "columns", "each", "batch"],
 )
 def test_grouped_mm_agrees_with_cpu(device, shapes, ends):
-    """Values and gradients; the sizes of groups are data, so that one program serves them all."""
+    """Values and gradients."""
     torch.manual_seed(0)
     operands = [torch.randn(shape) for shape in shapes]
     offsets = None if len(shapes[0]) == len(shapes[1]) == 3 else torch.tensor(ends).int()
@@ -96,6 +96,17 @@ def test_grouped_mm_of_large_groups_takes_tiles(device):
     ]
     actual = torch._grouped_mm(rows.to(device), matrices.to(device), offsets.to(device)).cpu()
     torch.testing.assert_close(actual, torch.cat([*expected, torch.zeros(50, 3)]))
+
+
+def test_groups_of_other_sizes_compile_nothing(device):
+    rows, matrices = torch.randn(7, 5, device=device), torch.randn(3, 5, 3, device=device)
+    compiled = []
+    for ends in ([1, 2, 7], [0, 7, 7], [3, 4, 5]):
+        offsets = torch.tensor(ends, dtype=torch.int32, device=device)
+        with counted() as counts:
+            torch._grouped_mm(rows, matrices, offsets).cpu()
+        compiled.append(counts.compiled)
+    assert compiled[1:] == [0, 0]
 
 
 def test_bad_grouped_mm_is_refused_at_the_call(device):

@@ -127,7 +127,7 @@ def gmm(
     """Rows of `lhs` in consecutive groups, each multiplied by its own matrix.
 
     Args:
-        lhs: (rows, inner).
+        lhs: (rows, inner), float32, bfloat16 or float16.
         rhs: (groups, inner, columns).
         group_sizes: how many rows each group has; together as many as there are.
         tiling: accepted for compatibility.
@@ -145,7 +145,7 @@ def tgmm(
     """Columns of `lhs` and rows of `rhs` in consecutive groups: a product per group.
 
     Args:
-        lhs: (inner, rows).
+        lhs: (inner, rows), float32, bfloat16 or float16.
         rhs: (rows, columns).
         group_sizes: how many of the rows each group has.
         tiling: accepted for compatibility.
