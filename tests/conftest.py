@@ -63,5 +63,16 @@ def fresh_start() -> Iterator[None]:
 
 
 @pytest.fixture
+def quick_compilation() -> Iterator[None]:
+    """For tests that compile much and judge values only: XLA's CPU compiler then takes between a third
+    and a fifth of the time, for slower programs that may round otherwise."""
+    torch_xla.set_custom_compile_options(
+        {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
+    )
+    yield
+    torch_xla.set_custom_compile_options({})
+
+
+@pytest.fixture
 def device() -> torch.device:
     return torch_xla.device()

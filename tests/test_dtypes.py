@@ -7,6 +7,8 @@ import itertools
 import pytest
 import torch
 
+import torch_xla
+
 DTYPES = [
     torch.bool,
     torch.uint8,
@@ -49,6 +51,7 @@ def test_conversions_between_all_dtypes():
         if a.is_complex and not b.is_complex:
             continue  # warns on the CPU
         results.append((a, b, x.to(b), x.to("xla").to(b)))
+    torch_xla.sync()
     for a, b, want, got in results:
         assert got.dtype == b
         assert torch.equal(got.cpu(), want), f"{a} to {b}: {got.cpu()}, not {want}"
@@ -62,6 +65,7 @@ def operands(device):
     yield from [("True", True), ("2", 2), ("2.5", 2.5), ("1j", 1j)]
 
 
+@pytest.mark.usefixtures("quick_compilation")
 @pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental")
 @pytest.mark.parametrize("op", [torch.add, torch.mul, torch.true_divide, torch.eq, torch.maximum])
 def test_promotion_of_every_pair(op):
@@ -85,6 +89,7 @@ def test_promotion_of_every_pair(op):
             pairs.append((f"{name}, {other}", want, op(xa, xb)))
     for name, want, got in pairs:
         assert (want.dtype, want.shape) == (got.dtype, got.shape), name
+    torch_xla.sync()  # one program for all of them
     for name, want, got in pairs:
         torch.testing.assert_close(
             got.cpu(), want, equal_nan=True, msg=lambda m, n=name: f"{n}: {m}"

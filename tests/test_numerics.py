@@ -186,3 +186,37 @@ def test_histogram_of_integers(device):
     assert counts.dtype == torch.int32
     assert torch.equal(counts.float(), torch.histc(x.float(), 4, 0, 3))
     assert torch.histc(x.to(device), 4).tolist() == torch.histc(x.float(), 4).tolist()
+
+
+POWERS = [0, 1, 2, 3, 6, 7, 63, 64, 65, 100, 127, 255, 4096, 32767, 2**31 - 1, 2**62 + 1, 2**63 - 1]
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64], ids=str
+)
+def test_integers_to_every_power(dtype):
+    info = torch.iinfo(dtype)
+    numbers = [n for n in [*POWERS, *(-n for n in POWERS), info.min] if info.min <= n <= info.max]
+    x = torch.tensor(numbers, dtype=dtype)
+    want = [x[:, None] ** x, 3**x, torch.pow(x, 5)]
+    x = x.to("xla")
+    assert_same(want, [x[:, None] ** x, 3**x, torch.pow(x, 5)])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.complex64], ids=str)
+@pytest.mark.parametrize("scale", [1e-30, 1e-20, 1e20, 1e30])
+def test_factors_of_little_and_great_matrices(dtype, scale):
+    x = torch.randn(2, 4, 3, dtype=dtype) * scale
+    q, r = torch.linalg.qr(x.to("xla"))
+    want_q, want_r = torch.linalg.qr(x)
+    torch.testing.assert_close(q.cpu(), want_q, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(r.cpu() / scale, want_r / scale, rtol=1e-5, atol=1e-5)
+
+
+def test_quotients_of_quotients_in_float16():
+    def program(device):
+        x = torch.tensor([609.0, -300.0], dtype=torch.float16, device=device, requires_grad=True)
+        quotient = 1 / x / x  # x * x is beyond float16
+        return [quotient, *torch.autograd.grad((60 / x).sum(), x)]
+
+    assert_same(program("cpu"), program("xla"))

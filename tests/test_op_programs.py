@@ -9,6 +9,7 @@ import op_programs
 import pytest
 
 
+@pytest.mark.usefixtures("quick_compilation")
 @pytest.mark.parametrize("seed", range(40))
 def test_random_program_agrees_with_cpu(seed):
     program = op_programs.draw(random.Random(seed), length=12)

@@ -20,6 +20,7 @@ PROGRAMS = int(os.environ.get("VIEW_PROGRAMS", "2000"))
 PER_TEST = 250
 
 
+@pytest.mark.usefixtures("quick_compilation")
 @pytest.mark.parametrize("first", range(0, PROGRAMS, PER_TEST))
 def test_random_programs_agree_with_cpu(first):
     failures = view_programs.search(first, min(PER_TEST, PROGRAMS - first))

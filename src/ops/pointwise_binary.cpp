@@ -131,8 +131,33 @@ DType with_number(const Value& self, DType number) {
   return dtype == DType::kBool ? number : dtype;
 }
 
+// x to the exponent's bits, six at a time: XLA's power of integers looks at no more of them.
+Value natural_power_of(Value x, Value exponent) {
+  constexpr int kBits = 6;
+  const int bits = 8 * base::size_bytes(x.dtype());
+  const Value low = hlo::full_like(x, (1 << kBits) - 1);
+  Value result = power(x, exponent & low);
+  for (int done = kBits; done < bits; done += kBits) {
+    const Value root = power(x, hlo::full_like(x, 1 << (kBits - 1)));
+    x = root * root;
+    exponent = hlo::shift_right_logical(exponent, hlo::full_like(exponent, kBits));
+    result = result * power(x, exponent & low);
+  }
+  return result;
+}
+
+// Of integers to negative powers only those of 1 and -1 are not 0.
+Value integral_power_of(Value x, Value exponent) {
+  const Value is_negative = less(exponent, 0);
+  const Value parity = exponent & hlo::full_like(exponent, 1);
+  const Value value = natural_power_of(x, where(is_negative, parity, exponent));
+  return where(is_negative & not_equal(abs(x), 1), 0, value);
+}
+
 // With 0 to a complex power as its limit, which the logarithm does not give.
 Value power_of(Value x, Value exponent) {
+  if (base::is_signed_integral(x.dtype())) return integral_power_of(x, exponent);
+  if (base::kind_of(x.dtype()) == base::DTypeKind::kUnsigned) return natural_power_of(x, exponent);
   const Value value = power(x, exponent);
   if (!base::is_complex(x.dtype())) return value;
   const Value is_zero = equal(x, 0) & greater(real(exponent), 0);
@@ -344,7 +369,10 @@ Value mul(Value self, Value other) {
 }
 
 Value div(Value self, Value other) {
-  return arithmetic(hlo::divide, self, other, float_result_type({self, other}));
+  const DType dtype = float_result_type({self, other});
+  // XLA makes a / (b * c) of a / b / c, whose product may be beyond float16.
+  const auto divide = [](Value a, Value b) { return in_float32(hlo::divide, a, b); };
+  return arithmetic(divide, self, other, dtype);
 }
 
 Value pow(Value self, Value exponent) { return promoted<power_of>(self, exponent); }

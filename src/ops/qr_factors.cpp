@@ -37,9 +37,11 @@ Reflection reflection(Value matrices, Value k) {
   const Value total = hlo::sqrt(tail + real_part(hlo::multiply(alpha, conjugate(alpha))));
   const Value alpha_real = real_part(alpha);
   const Value beta_real = where(less(alpha_real, 0.0), total, -total);
-  // A column that is (real, 0, ..., 0) already is left as it is.
+  // A column that is (real, 0, ..., 0) already, or too little beside its matrix, is left as it is.
   Value is_done = equal(tail, 0.0);
-  if (base::is_complex(dtype)) is_done = is_done & equal(hlo::imag(alpha), 0.0);
+  if (base::is_complex(dtype)) {
+    is_done = (is_done & equal(hlo::imag(alpha), 0.0)) | equal(total, 0.0);
+  }
   const Value beta = hlo::select(is_done, alpha, convert(beta_real, dtype));
   const Value one = full_like(alpha, 1);
   const Value divisor = hlo::select(is_done, one, hlo::subtract(alpha, beta));
@@ -64,6 +66,16 @@ Value reflected(Value matrices, Value v, Value factor) {
   return hlo::subtract(matrices, change);
 }
 
+// What a matrix is divided by so that no square is beyond the range of floats, or lost below it.
+Value scale_of(Value a) {
+  const Value part =
+      base::is_complex(a.dtype()) ? max(abs(hlo::real(a)), abs(hlo::imag(a))) : abs(a);
+  const Value greatest = reduce_max(part, {1, 2});
+  const Value is_extreme = greater(greatest, 1e15) | (less(greatest, 1e-15) & greater(greatest, 0));
+  const Value scale = convert(where(is_extreme, greatest, 1), a.dtype());
+  return hlo::broadcast_in_dim(scale, a.dims(), {0});
+}
+
 struct Reflections {
   Value a;    // [b, m, n]: R, and below the diagonal the vectors without their ones
   Value tau;  // [b, min(m, n)]
@@ -73,6 +85,8 @@ Reflections reflections(Value a) {
   hlo::Builder& b = a.builder();
   const std::int64_t count = std::min(a.dim(1), a.dim(2));
   const Shape tau_shape{a.dtype(), {a.dim(0), count}};
+  const Value scale = scale_of(a);
+  a = hlo::divide(a, scale);
   const hlo::Values end = for_each_column(
       b, count, {a, full(b, tau_shape, 0)}, [&](Value k, std::span<const Value> s) -> hlo::Values {
         const Dims dims = s[0].dims();
@@ -90,7 +104,8 @@ Reflections reflections(Value a) {
         const Value is_step = equal(position(b, s[1].dims(), 1), k);
         return {next, hlo::select(is_step, hlo::broadcast_in_dim(r.tau, s[1].dims(), {0}), s[1])};
       });
-  return {end[0], end[1]};
+  const Value is_r = hlo::le(position(b, a.dims(), 1), position(b, a.dims(), 2));
+  return {hlo::select(is_r, hlo::multiply(end[0], scale), end[0]), end[1]};
 }
 
 // The first `columns` columns of the product of the reflections in `a` [b, m, n] and `tau` [b, k].
