@@ -64,8 +64,8 @@ def fresh_start() -> Iterator[None]:
 
 @pytest.fixture
 def quick_compilation() -> Iterator[None]:
-    """For tests that compile much and judge values only: XLA's CPU compiler then takes between a third
-    and a fifth of the time, for slower programs that may round otherwise."""
+    """For tests that compile much and judge values only: XLA's compiler for the CPU takes a third
+    to a fifth of the time, for slower programs that may round otherwise."""
     torch_xla.set_custom_compile_options(
         {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
     )

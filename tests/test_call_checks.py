@@ -149,6 +149,7 @@ OF_IMAGES = (
     lambda x: functional.batch_norm(x, None, None, training=True),
     lambda x: functional.pad(x, (1, 1, 1, 1), mode="reflect"),
     lambda x: functional.pad(x, (1, 1, 1, 1), mode="replicate"),
+    lambda x: functional.max_unpool2d(x.contiguous(), torch.zeros_like(x, dtype=torch.int64), 2),
     lambda x: functional.max_unpool2d(*functional.max_pool2d(x, 2, return_indices=True), 2),
 )
 LAYOUTS = {
@@ -236,6 +237,14 @@ def test_product_of_single_elements_is_not_the_argument(shape, device):
     x = torch.rand(shape, device=device, requires_grad=True)
     y = x.prod(-1, keepdim=True).mul_(2)
     torch.testing.assert_close(y.cpu(), 2 * x.detach().cpu())
+
+
+def test_product_of_no_elements_has_a_second_gradient(device):
+    for dim in ((), (0,), (1,)):
+        x = torch.rand(2, 0, device=device, requires_grad=True)
+        (first,) = torch.autograd.grad(x.prod(*dim).sum(), x, create_graph=True)
+        (second,) = torch.autograd.grad(first.sum(), x)
+        assert second.shape == x.shape
 
 
 @pytest.mark.parametrize("order", [[0, 1, 2, 3, 1, 0], [2, 0, 1, 3, 3, 2]])

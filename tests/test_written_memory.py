@@ -45,6 +45,8 @@ READ_AND_WRITTEN = {
     "cat out=": lambda x: torch.cat([x[:1], x[1:]], out=x),
     "topk out=": lambda x: torch.topk(x, 2, out=(x[:2], places(x)[:2])),
     "max of numbers out=": lambda x: torch.max(x[0], 0, out=(x[0], places(x)[0])),
+    "norm of rows out=": lambda x: torch.linalg.vector_norm(x[1:, None], 2, 1, out=x[:2]),
+    "norm out=": lambda x: torch.linalg.vector_norm(x, out=x[1]),
     "fill_ with its number": lambda x: x.fill_(x[2]),
     "masked_fill_ with its number": lambda x: x.masked_fill_(x > 0, x[0]),
 }

@@ -60,9 +60,10 @@ std::optional<Factors> factors_of(const at::Tensor& self, const c10::IValue& dty
   return Factors{self.to(is_half ? at::kFloat : result), result};
 }
 
-// The product along `dim`, which stays with size 1: halves times halves.
+// The product along `dim`, which stays with size 1: halves times halves. Its gradient depends on
+// the elements, be they none.
 at::Tensor product(at::Tensor values, std::int64_t dim) {
-  if (values.size(dim) == 0) return values.sum(dim, /*keepdim=*/true) + 1;
+  if (values.size(dim) == 0) return (values * values).sum(dim, /*keepdim=*/true) + 1;
   if (values.size(dim) == 1) {
     // By a 1 that depends on the element, so that the second gradient is 0 and not missing.
     const at::Tensor all = at::ones({}, values.options().dtype(at::kBool));

@@ -154,7 +154,11 @@ void set_strides(const Operator& op, const graph::Entry& entry, const torch::jit
     return;
   }
   if (layout == Layout::kChannels) {
-    types[0] = with_channels_like(types[0], arguments);
+    types[0] = with_channels_like(types[0], arguments.slice(0, 2));
+    return;
+  }
+  if (layout == Layout::kFirstChannels) {
+    types[0] = with_channels_like(types[0], arguments.slice(0, 1));
     return;
   }
   if (layout == Layout::kRows) return;

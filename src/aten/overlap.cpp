@@ -40,6 +40,7 @@ constexpr NamedRule kRules[] = {
     {"ldexp", {"P-"}},
     {"linalg_cross", {"x"}},
     {"linalg_solve_triangular", {"-s"}},
+    {"linalg_vector_norm", {"S"}},
     {"linear", {"--s"}},
     {"logcumsumexp", {"p"}},
     {"masked_fill", {"pp-"}},

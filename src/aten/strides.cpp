@@ -56,7 +56,7 @@ constexpr OwnLayout kOwnLayouts[] = {
     {"linalg_eig", Layout::kColumns},
     {"linalg_householder_product", Layout::kMetaKernel},
     {"linalg_lstsq", Layout::kColumns},
-    {"max_unpool2d", Layout::kChannels},
+    {"max_unpool2d", Layout::kFirstChannels},
     {"native_batch_norm", Layout::kChannels},
     {"_native_batch_norm_legit", Layout::kChannels},
     {"_native_batch_norm_legit.no_stats", Layout::kChannels},
@@ -126,11 +126,11 @@ const graph::TensorType* with_transform_strides(const graph::TensorType* type,
 }
 
 const graph::TensorType* with_channels_like(const graph::TensorType* type,
-                                            at::ArrayRef<c10::IValue> arguments) {
+                                            at::ArrayRef<c10::IValue> tensors) {
   at::MemoryFormat format = at::MemoryFormat::Contiguous;
-  for (const c10::IValue& argument : arguments.slice(0, 2)) {
-    if (!argument.isTensor() || !argument.toTensor().defined()) continue;
-    const at::Tensor tensor = to_meta(argument.toTensor());
+  for (const c10::IValue& value : tensors) {
+    if (!value.isTensor() || !value.toTensor().defined()) continue;
+    const at::Tensor tensor = to_meta(value.toTensor());
     const auto rank = static_cast<std::size_t>(tensor.dim());
     if (rank != type->shape.dims.size() || format != at::MemoryFormat::Contiguous) continue;
     format = tensor.suggest_memory_format();

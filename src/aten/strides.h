@@ -31,6 +31,7 @@ enum class Layout : std::uint8_t {
   kRealTransform,  // as two transforms leave them: to reals along the last dimension, after the
                    // rest
   kChannels,       // channels-last where one of the first two operands is, else row-major
+  kFirstChannels,  // channels-last where the first operand is, else row-major
   kRows,           // row-major for any operands
   kColumns,        // matrices column by column, as LAPACK leaves them
 };
@@ -47,9 +48,8 @@ const graph::TensorType* with_transform_strides(const graph::TensorType* type,
                                                 at::IntArrayRef operand_strides,
                                                 at::IntArrayRef dims, bool is_of_reals);
 
-// `type` with the first of the memory formats that the first two arguments suggest, where it is
-// not row-major.
+// `type` with the first of the memory formats that the tensors suggest, where it is not row-major.
 const graph::TensorType* with_channels_like(const graph::TensorType* type,
-                                            at::ArrayRef<c10::IValue> arguments);
+                                            at::ArrayRef<c10::IValue> tensors);
 
 }  // namespace torch_xla::aten
