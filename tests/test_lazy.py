@@ -6,6 +6,7 @@ import pytest
 import torch
 from counts import counted
 from processes import run_in_process
+from torch import Tensor
 
 import torch_xla
 from torch_xla.debug import metrics
@@ -67,6 +68,29 @@ def test_read_computes_only_what_it_needs_and_keeps_it():
     with counted() as counts:
         assert (a * 3).tolist() == [6, 6, 6, 6]
     assert counts.executed == 1
+
+
+def test_reads_keep_memory_that_was_written_through_views():
+    """Else each read would compute all writes before it again, in a larger program each time."""
+
+    def write_and_read(cache: Tensor, token: Tensor, steps: range) -> list[float]:
+        values = []
+        for i in steps:
+            cache[i] = token
+            token.copy_(torch.tanh(cache.sum(0) + i))
+            values.append(token[0].item())
+        return values
+
+    states = [(torch.zeros(12, 3, device=d), torch.ones(3, device=d)) for d in ("cpu", "xla")]
+    first, later = range(4), range(4, 12)
+    expected, read = (write_and_read(*state, first) for state in states)
+    assert read == pytest.approx(expected)
+    expected = write_and_read(*states[0], later)
+    with counted() as counts:
+        read = write_and_read(*states[1], later)
+    assert read == pytest.approx(expected)
+    assert (counts.compiled, counts.executed) == (0, len(later))
+    torch.testing.assert_close(states[1][0].cpu(), states[0][0])
 
 
 def test_same_program_is_compiled_once():

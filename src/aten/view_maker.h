@@ -11,11 +11,12 @@
 
 namespace torch_xla::aten {
 
-// An internal view operator and its inverse, by the names that the registry has.
+// An internal view operator and its inverse, by the names that the registry has. Only the first is
+// cheap to recompute: the inverse is the value of memory that was written.
 struct ViewOperator {
   explicit ViewOperator(const char* name)
       : forward{std::string("view:") + name, true},
-        inverse{std::string("view:") + name + ":inverse", true} {}
+        inverse{std::string("view:") + name + ":inverse"} {}
   graph::Op forward;
   graph::Op inverse;
 };

@@ -372,15 +372,15 @@ class _Recorded:
 def check(
     op: OpInfo, dtype: torch.dtype, variants: tuple[str, ...], most: int | None = 4
 ) -> list[Problem]:
-    """The first problem of each variant of the entry, for up to `most` samples each; of variants
-    that have no values, for all of them."""
-    found: dict[str, Problem] = {}
+    """The problems of the entry's variants, for up to `most` samples each; of variants that have no
+    values, for all of them."""
+    found: list[Problem] = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         recorded = _record(op, dtype, variants, most, found)
         while batch := list(itertools.islice(recorded, _OUTCOMES_PER_PROGRAM)):
             _compare(op, dtype, batch, found)
-    return list(found.values())
+    return found
 
 
 def _cases_and_samples(
@@ -407,14 +407,14 @@ def _record(
     dtype: torch.dtype,
     variants: tuple[str, ...],
     most: int | None,
-    found: dict[str, Problem],
+    found: list[Problem],
 ) -> Iterator[_Recorded]:
     """What is to be compared by value; what differs otherwise goes to `found`."""
     cases = _cases_and_samples(op, dtype, variants, most)
     for index in range(max((len(samples) for _, samples in cases.values()), default=0)):
         moved = _Moved()
         for variant, (call, samples) in cases.items():
-            if index >= len(samples) or variant in found:
+            if index >= len(samples):
                 continue
             expected = _attempt(call, samples[index])
             if variant == "error" and expected.error is None:
@@ -425,29 +425,27 @@ def _record(
             actual = _attempt(call, samples[index], moved)
             problem = _differ(expected, actual)
             if problem:
-                found[variant] = Problem(variant, str(index), problem)
+                found.append(Problem(variant, str(index), problem))
             else:
                 yield _Recorded(variant, index, call, samples[index], expected, actual)
 
 
 def _compare(
-    op: OpInfo, dtype: torch.dtype, recorded: list[_Recorded], found: dict[str, Problem]
+    op: OpInfo, dtype: torch.dtype, recorded: list[_Recorded], found: list[Problem]
 ) -> None:
     with_values = op.name not in op_samples.ARBITRARY_VALUES
     try:
         torch_xla.sync()
     except Exception as error:
-        found["all"] = Problem("all", "", op_samples.describe(error))
+        found.append(Problem("all", "", op_samples.describe(error)))
         return
     for one in recorded:
-        if one.variant in found:
-            continue
         try:
             detail = _difference(op, dtype, one, with_values)
         except Exception as error:
             detail = op_samples.describe(error)
         if detail:
-            found[one.variant] = Problem(one.variant, str(one.index), detail)
+            found.append(Problem(one.variant, str(one.index), detail))
 
 
 def _difference(op: OpInfo, dtype: torch.dtype, one: _Recorded, with_values: bool) -> str:
