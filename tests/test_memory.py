@@ -67,6 +67,18 @@ def test_memory_that_is_handed_over_is_counted_once(device):
     assert xm.get_memory_info()["peak_bytes_used"] == before
 
 
+def test_a_read_keeps_no_stale_versions(device):
+    """Each view has read the memory as it was before the writes after it."""
+    x = torch.zeros(16, MEGABYTE // 64).to(device)
+    before = used()
+    rows = [x[i] for i in range(8)]
+    for row in rows:
+        row.add_(1)
+    assert x[0, 0].item() == 1
+    assert used() - before < 2 * MEGABYTE
+    torch.testing.assert_close([row.cpu() for row in rows], [torch.ones(MEGABYTE // 64)] * 8)
+
+
 def test_live_buffers_name_their_lines(device):
     x = torch.ones(3, MEGABYTE).to(device)
     uploaded = line() - 1

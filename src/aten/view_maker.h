@@ -11,12 +11,11 @@
 
 namespace torch_xla::aten {
 
-// An internal view operator and its inverse, by the names that the registry has. Only the first is
-// cheap to recompute: the inverse is the value of memory that was written.
+// An internal view operator and its inverse, by the names that the registry has.
 struct ViewOperator {
   explicit ViewOperator(const char* name)
-      : forward{std::string("view:") + name, true},
-        inverse{std::string("view:") + name + ":inverse"} {}
+      : forward{.name = std::string("view:") + name, .is_view = true},
+        inverse{.name = std::string("view:") + name + ":inverse", .is_write = true} {}
   graph::Op forward;
   graph::Op inverse;
 };

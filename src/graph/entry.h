@@ -20,6 +20,8 @@ namespace torch_xla::graph {
 struct Op {
   std::string name;      // the registry's name: "add.Tensor", "slice.Tensor:inverse"
   bool is_view = false;  // cheap to recompute, so its value is never kept by a partial execution
+  // Through a view: gives the memory, its first operand, after the write.
+  bool is_write = false;
   // In-place and `out=`: the lowered result is converted and broadcast to the recorded type.
   bool converts_result = false;
   // Of the entry's `args`, for people to read; may be empty.

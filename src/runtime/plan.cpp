@@ -172,12 +172,26 @@ void add_output(Device& device, Plan& plan, std::uint32_t index, std::uint32_t o
   plan.trace.roots.push_back({index, output, false});
 }
 
-// All outputs of the steps that are held from outside the trace, but views.
+// By step: whether it is memory that a later step writes, so that it is a stale version of it.
+std::vector<bool> find_overwritten(const graph::Trace& trace) {
+  std::vector<bool> is_overwritten(trace.steps.size());
+  for (const graph::Trace::Step& step : trace.steps) {
+    if (!step.node->entry()->op->is_write) continue;
+    const graph::Source& memory = trace.sources[step.first_source];
+    if (!memory.is_leaf) is_overwritten[memory.index] = true;
+  }
+  return is_overwritten;
+}
+
+// All outputs of the steps that are held from outside the trace, but views and the stale versions
+// of memory, which only readings of views hold that nobody asked for since.
 void add_external(Device& device, Plan& plan) {
+  const std::vector<bool> is_overwritten = find_overwritten(plan.trace);
   for (std::uint32_t i = 0; i < plan.trace.steps.size(); ++i) {
     const graph::Trace::Step& step = plan.trace.steps[i];
     const graph::Entry& entry = *step.node->entry();
     if (entry.op->is_view || !is_external(step)) continue;
+    if (entry.op->is_write && is_overwritten[i]) continue;
     for (std::uint32_t output = 0; output < entry.outputs.size(); ++output) {
       if (entry.outputs[output] == nullptr || step.node->data(output) != nullptr) continue;
       add_output(device, plan, i, output);
