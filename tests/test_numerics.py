@@ -99,6 +99,25 @@ def test_constants_are_resampled_as_data_is(mode):
     torch.testing.assert_close(resample(torch.ones(2, 3, 4, 4, device="xla")).cpu(), want)
 
 
+RESAMPLED = [((3, 12), (14, 8)), ((5, 6), (16, 13)), ((4, 1), (13, 3)), ((2, 6), (11, 15))]
+
+
+@pytest.mark.parametrize("mode", ["bicubic", "bilinear"])
+def test_bytes_are_resampled_in_fixed_point(mode):
+    """With the taps beyond an edge added up before they are rounded, as the CPU's are."""
+
+    def resample(image, size):
+        plain, with_corners = (
+            functional.interpolate(image, size, mode=mode, align_corners=c) for c in (False, True)
+        )
+        return plain, with_corners, functional.interpolate(image, size, mode=mode, antialias=True)
+
+    torch.manual_seed(0)
+    images = [torch.randint(256, (2, 3, *before)).byte() for before, _ in RESAMPLED]
+    for image, (_, after) in zip(images, RESAMPLED, strict=True):
+        assert_same(resample(image, after), resample(image.to("xla"), after))
+
+
 def gathers():
     """The text of two gathers along dim 2, each times weights, their sum, and the same along dim 1:
     all of it of constants, at which XLA's pass "reshape-mover" puts sums into wrong places."""

@@ -7,6 +7,7 @@
 #include <functional>
 #include <numbers>
 #include <optional>
+#include <utility>
 
 #include "base/error.h"
 #include "ops/indexing.h"
@@ -284,6 +285,15 @@ Value gradient_of_dim(Value grad, std::int64_t dim, const Taps& taps) {
   return contract(grad, dim, weight_matrix(grad.builder(), taps, grad.dtype()), 0);
 }
 
+// Taps beyond an edge added to those at the edge.
+void merge_taps(Taps& taps) {
+  for (std::size_t i = 0; i < taps.indices.size(); ++i) {
+    std::size_t first = i - i % at(taps.count);
+    while (taps.indices[first] != taps.indices[i]) ++first;
+    if (first < i) taps.weights[first] += std::exchange(taps.weights[i], 0);
+  }
+}
+
 // The weights rounded to 16 bits, with as many of them after the point as the greatest allows.
 void round_to_fixed_point(std::vector<double>& weights) {
   const double greatest = *std::max_element(weights.begin(), weights.end());
@@ -296,6 +306,7 @@ void round_to_fixed_point(std::vector<double>& weights) {
 // libraries do.
 Value resample_bytes(Value self, std::int64_t dim, Taps taps) {
   if (taps.count == 1 || taps.output_size == 0) return resample_dim(self, dim, taps);
+  merge_taps(taps);
   round_to_fixed_point(taps.weights);
   const Value out = resample_dim(convert(self, DType::kFloat32), dim, taps);
   const Value rounded = hlo::floor(hlo::add(out, full_like(out, 0.5)));
