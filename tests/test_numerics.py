@@ -232,10 +232,23 @@ def test_factors_of_little_and_great_matrices(dtype, scale):
     torch.testing.assert_close(r.cpu() / scale, want_r / scale, rtol=1e-5, atol=1e-5)
 
 
-def test_quotients_of_quotients_in_float16():
-    def program(device):
-        x = torch.tensor([609.0, -300.0], dtype=torch.float16, device=device, requires_grad=True)
-        quotient = 1 / x / x  # x * x is beyond float16
-        return [quotient, *torch.autograd.grad((60 / x).sum(), x)]
+LARGEST = {torch.float16: 6e4, torch.bfloat16: 1e38, torch.float32: 1e38, torch.float64: 1e307}
 
-    assert_same(program("cpu"), program("xla"))
+
+@pytest.mark.parametrize("dtype", LARGEST)
+def test_quotients_of_quotients(dtype):
+    """XLA multiplies the divisors, or the dividend and a divisor: products beyond the dtype."""
+    largest = LARGEST[dtype]
+
+    def program(device):
+        x = torch.tensor([3.0, -0.7], dtype=dtype, device=device) * largest**0.6
+        y = torch.full_like(x, largest)
+        x.requires_grad_()
+        in_place = y.clone().div_(x.detach()).div_(x.detach())
+        quotients = [y / x / x, largest / x / x, y / (y / x), y.double() / x / x, in_place]
+        return [*quotients, *torch.autograd.grad(sum(quotients).sum() + (60 / x).sum(), x)]
+
+    expected, got = program("cpu"), program("xla")
+    rtol = 4 * torch.finfo(dtype).eps
+    torch.testing.assert_close([r.cpu() for r in got], expected, rtol=rtol, atol=0)
+    assert all(r.isfinite().all() and r.all() for r in expected)

@@ -59,6 +59,8 @@ class Value {
   // PyTorch's "wrapped number": a Python scalar made a 0-d tensor, which takes part in type
   // promotion by its kind only. No operation's result has it.
   bool is_wrapped_number = false;
+  // The result of ATen's `div`, which the next one hides from XLA.
+  bool is_quotient = false;
 
  private:
   friend class Builder;

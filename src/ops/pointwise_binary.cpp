@@ -348,6 +348,13 @@ void register_bits(Registry& m) {
          promoted<shift_right>);
 }
 
+// A quotient that XLA can't see as one. It would make a / (b * c) of a / b / c and a * c / b of
+// a / (b / c), whose products may be beyond the dtype's range.
+Value hide_quotient(Value v) {
+  if (!v.is_quotient) return v;
+  return where(not_equal(v, v), std::numeric_limits<double>::quiet_NaN(), v);
+}
+
 }  // namespace
 
 Value add(Value self, Value other, const Factor& alpha) {
@@ -370,9 +377,10 @@ Value mul(Value self, Value other) {
 
 Value div(Value self, Value other) {
   const DType dtype = float_result_type({self, other});
-  // XLA makes a / (b * c) of a / b / c, whose product may be beyond float16.
   const auto divide = [](Value a, Value b) { return in_float32(hlo::divide, a, b); };
-  return arithmetic(divide, self, other, dtype);
+  Value quotient = arithmetic(divide, hide_quotient(self), hide_quotient(other), dtype);
+  quotient.is_quotient = true;
+  return quotient;
 }
 
 Value pow(Value self, Value exponent) { return promoted<power_of>(self, exponent); }
