@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 import torch
 from counts import counted
@@ -91,6 +93,36 @@ def test_reads_keep_memory_that_was_written_through_views():
     assert read == pytest.approx(expected)
     assert (counts.compiled, counts.executed) == (0, len(later))
     torch.testing.assert_close(states[1][0].cpu(), states[0][0])
+
+
+def pop_rows(x: Tensor) -> Iterator[float]:
+    while len(x):
+        yield x[0].sum().item()
+        x = x[1:]
+
+
+def turn(x: Tensor) -> Iterator[float]:
+    for i in range(8):
+        x = x.t().view(40, 5) if i % 2 else x.view(5, 40).t()
+        yield x[0, 1].item()
+
+
+def take_every_other(x: Tensor) -> Iterator[float]:
+    while len(x) > 4:
+        x = x[1::2][1:]
+        yield x[0, 0].item()
+        x[0].add_(1)
+
+
+@pytest.mark.parametrize("loop", [pop_rows, turn, take_every_other])
+def test_views_of_views_are_views_of_the_memory(loop):
+    """Else the program of each step would have one view more."""
+    x = torch.randn(40, 5)
+    expected = list(loop(x.clone()))
+    with counted() as counts:
+        assert list(loop(x.to("xla"))) == pytest.approx(expected)
+    assert counts.compiled <= 4
+    assert counts.executed == len(expected)
 
 
 def test_same_program_is_compiled_once():

@@ -73,14 +73,33 @@ void ViewConstant::add_to(c10::SmallVectorImpl<std::uint64_t>& words) const {
   }
 }
 
-at::Tensor make_view(const TensorImpl& self, const ViewStep& step, const ViewType& type) {
-  const graph::TensorType* parent = self.xla_type();
-  const graph::Entry* entry = find_entry(step, parent, type);
+ViewOrigin origin_of(const TensorImpl& self) { return {self.view(), self.xla_type()}; }
+
+LastStep::LastStep(const TensorImpl& self, const ViewOperator& op) {
+  const graph::View* const view = self.view().get();
+  if (view != nullptr && &view->op() == &op.forward) view_ = view;
+}
+
+std::int64_t LastStep::integer(std::size_t parameter) const {
+  return std::get<graph::Number>(view_->forward().args[parameter + 1]).constant.to<std::int64_t>();
+}
+
+const base::Dims& LastStep::dims(std::size_t parameter) const {
+  return std::get<base::Dims>(view_->forward().args[parameter + 1]);
+}
+
+at::Tensor make_view(const TensorImpl& self, const ViewOrigin& origin, const ViewStep& step,
+                     const ViewType& type) {
+  const graph::Entry* entry = find_entry(step, origin.type, type);
   std::vector<std::uint64_t> slots;
   if (step.slot_position >= 0) slots.push_back(static_cast<std::uint64_t>(step.slot));
   graph::ViewRef view =
-      graph::ViewRef::adopt(new graph::View(self.view(), entry, entry->inverse, std::move(slots)));
+      graph::ViewRef::adopt(new graph::View(origin.view, entry, entry->inverse, std::move(slots)));
   return make_view(self, std::move(view), entry->outputs[0], type.storage_offset);
+}
+
+at::Tensor make_view(const TensorImpl& self, const ViewStep& step, const ViewType& type) {
+  return make_view(self, origin_of(self), step, type);
 }
 
 void apply_view_in_place(TensorImpl& self, const at::Tensor& view) {

@@ -59,7 +59,33 @@ struct ViewType {
   std::int64_t storage_offset;
 };
 
+// What a step is made on: memory, seen through the steps before.
+struct ViewOrigin {
+  graph::ViewRef view;
+  const graph::TensorType* type = nullptr;
+};
+ViewOrigin origin_of(const TensorImpl& self);
+
+// The last step behind a view, for one that follows to be made of both: else loops that make views
+// of views would recompile with each. Null if `self` was not made by `op`.
+class LastStep {
+ public:
+  LastStep(const TensorImpl& self, const ViewOperator& op);
+  explicit operator bool() const { return view_ != nullptr; }
+  ViewOrigin origin() const { return {view_->parent(), view_->forward().operands[0]}; }
+  std::int64_t slot() const { return static_cast<std::int64_t>(view_->slots().front()); }
+  // Constants by their places among the lowering's parameters.
+  std::int64_t integer(std::size_t parameter) const;
+  const base::Dims& dims(std::size_t parameter) const;
+
+ private:
+  const graph::View* view_ = nullptr;
+};
+
 at::Tensor make_view(const TensorImpl& self, const ViewStep& step, const ViewType& type);
+// A view of the memory of `self` by a step on another of its views.
+at::Tensor make_view(const TensorImpl& self, const ViewOrigin& origin, const ViewStep& step,
+                     const ViewType& type);
 // The same, given to `self` itself, as `transpose_` and `unsqueeze_` do.
 void apply_view_in_place(TensorImpl& self, const at::Tensor& view);
 

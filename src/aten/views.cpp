@@ -39,7 +39,13 @@ std::int64_t wrap(std::int64_t dim, std::size_t rank) {
 // A view with the same elements in the same order.
 at::Tensor reshaped(const TensorImpl& self, at::IntArrayRef sizes, at::IntArrayRef strides) {
   static const ViewOperator op("reshape");
-  return make_view(self, {op, {sizes}}, {dtype_of(self), sizes, strides, self.storage_offset()});
+  const LastStep last(self, op);
+  const ViewOrigin origin = last ? last.origin() : origin_of(self);
+  if (last && sizes == origin.type->shape.dims && strides == origin.type->strides) {
+    return make_view(self, origin.view, origin.type, self.storage_offset());
+  }
+  return make_view(self, origin, {op, {sizes}},
+                   {dtype_of(self), sizes, strides, self.storage_offset()});
 }
 
 at::Tensor alias(const at::Tensor& self) {
@@ -105,7 +111,7 @@ at::Tensor as_strided(const at::Tensor& self, at::IntArrayRef size, at::IntArray
                    {root.dtype, size, stride, offset});
 }
 
-at::Tensor permuted(const TensorImpl& self, const Dims& permutation) {
+at::Tensor permuted(const TensorImpl& self, Dims permutation) {
   static const ViewOperator op("permute");
   Dims sizes;
   Dims strides;
@@ -113,7 +119,15 @@ at::Tensor permuted(const TensorImpl& self, const Dims& permutation) {
     sizes.push_back(sizes_of(self)[static_cast<std::size_t>(d)]);
     strides.push_back(strides_of(self)[static_cast<std::size_t>(d)]);
   }
-  return make_view(self, {op, {permutation}},
+  const LastStep last(self, op);
+  const ViewOrigin origin = last ? last.origin() : origin_of(self);
+  if (last) {
+    for (std::int64_t& d : permutation) d = last.dims(0)[static_cast<std::size_t>(d)];
+    if (std::is_sorted(permutation.begin(), permutation.end())) {
+      return make_view(self, origin.view, origin.type, self.storage_offset());
+    }
+  }
+  return make_view(self, origin, {op, {permutation}},
                    {dtype_of(self), sizes, strides, self.storage_offset()});
 }
 
@@ -152,17 +166,40 @@ at::Tensor t(const at::Tensor& self) {
   return aten::transpose(self, 0, self.dim() < 2 ? 0 : 1);
 }
 
+const ViewOperator& slice_operator() {
+  static const ViewOperator op("slice");
+  return op;
+}
+
+// Which elements of the origin a dimension has: those of a slice, or all.
+struct Elements {
+  ViewOrigin origin;
+  std::int64_t first = 0;
+  std::int64_t step = 1;
+
+  Elements(const TensorImpl& self, std::int64_t dim) : origin(origin_of(self)) {
+    const LastStep last(self, slice_operator());
+    if (!last || last.integer(0) != dim) return;
+    origin = last.origin();
+    first = last.slot();
+    step = last.integer(3);
+  }
+  std::int64_t place_of(std::int64_t index) const { return first + index * step; }
+};
+
 at::Tensor sliced(const TensorImpl& self, std::int64_t dim, std::int64_t start, std::int64_t length,
                   std::int64_t step) {
-  static const ViewOperator op("slice");
   const auto d = static_cast<std::size_t>(dim);
   Dims sizes = copy_of(sizes_of(self));
   Dims strides = copy_of(strides_of(self));
   const std::int64_t offset = self.storage_offset() + start * strides[d];
   sizes[d] = length;
   strides[d] *= step;
-  return make_view(self, {op, {dim, length, step}, 1, start},
-                   {dtype_of(self), sizes, strides, offset});
+  const ViewType type{dtype_of(self), sizes, strides, offset};
+  if (length == 0) return make_view(self, {slice_operator(), {dim, length, step}, 1, start}, type);
+  const Elements in(self, dim);
+  return make_view(self, in.origin,
+                   {slice_operator(), {dim, length, step * in.step}, 1, in.place_of(start)}, type);
 }
 
 at::Tensor slice(const at::Tensor& self, std::int64_t dim, std::optional<std::int64_t> start,
@@ -190,7 +227,9 @@ at::Tensor selected(const TensorImpl& self, std::int64_t dim, std::int64_t index
       self.storage_offset() + index * strides[static_cast<std::size_t>(dim)];
   sizes.erase(sizes.begin() + d);
   strides.erase(strides.begin() + d);
-  return make_view(self, {op, {dim}, 1, index}, {dtype_of(self), sizes, strides, offset});
+  const Elements in(self, dim);
+  return make_view(self, in.origin, {op, {dim}, 1, in.place_of(index)},
+                   {dtype_of(self), sizes, strides, offset});
 }
 
 at::Tensor select(const at::Tensor& self, std::int64_t dim, std::int64_t index) {

@@ -29,7 +29,9 @@ class View : public base::Pooled {
 
   const Ref<View>& parent() const { return parent_; }
   const Op& op() const { return *forward_->op; }
+  const Entry& forward() const { return *forward_; }
   const TensorType* type() const { return forward_->outputs[0]; }
+  const std::vector<std::uint64_t>& slots() const { return slots_; }
   Value read(const Value& parent) const;
   Value write(const Value& parent, const Value& update) const;
 
