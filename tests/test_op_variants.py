@@ -16,6 +16,7 @@ import optimizers
 import pytest
 import torch
 from torch.testing._internal.opinfo.core import OpInfo
+from torch.utils._pytree import tree_map_only
 
 _LIST = pathlib.Path(__file__).with_name("op_variant_exceptions.txt")
 _PART = [op for op in op_samples.entries()[::16] if torch.float32 in op.supported_dtypes("cpu")]
@@ -36,6 +37,15 @@ _VARIED = [
     for op in op_samples.entries()[5::40]
     for dtype in _DTYPES
     if dtype in op.supported_dtypes("cpu")
+]
+# Of which the database says so without a ground.
+_WITHOUT_OUT = ("equal", "histogramdd")
+_WITH_OUT = [
+    op
+    for op in op_samples.entries()
+    if op.supports_out
+    and torch.float32 in op.supported_dtypes("cpu")
+    and op.name not in _WITHOUT_OUT
 ]
 _OF_VALUES = tuple(v for v in op_variants.VARIANTS if v not in ("strides", "aliasing", "error"))
 
@@ -108,6 +118,24 @@ def test_module_agrees_with_cpu(info):
 def test_optimizer_agrees_with_cpu(info):
     problems = optimizers.check(info, most=3)
     assert bool(problems) == ("optimizer" in _expected(info.optim_cls.__name__)), problems
+
+
+def _takes_out_of_cpu(op: OpInfo) -> bool:
+    sample = next(iter(op.sample_inputs("cpu", torch.float32)))
+    arguments = (sample.input, *sample.args), sample.kwargs
+    results = op.op(*arguments[0], **arguments[1])
+    try:
+        args, kwargs = op_samples.to_device(arguments)
+        op.op(*args, **kwargs, out=tree_map_only(torch.Tensor, torch.empty_like, results))
+    except RuntimeError:
+        return False
+    return True
+
+
+@pytest.mark.filterwarnings("ignore")  # of deprecated operators
+def test_out_on_another_device_is_refused():
+    # lu is a function in Python, which copies.
+    assert [op.name for op in _WITH_OUT if _takes_out_of_cpu(op)] == ["lu"]
 
 
 def test_exceptions_are_entries():
