@@ -232,6 +232,15 @@ def test_factors_of_little_and_great_matrices(dtype, scale):
     torch.testing.assert_close(r.cpu() / scale, want_r / scale, rtol=1e-5, atol=1e-5)
 
 
+def test_quotients_of_quotients_in_float16():
+    def program(device):
+        x = torch.tensor([609.0, -300.0], dtype=torch.float16, device=device, requires_grad=True)
+        quotient = 1 / x / x  # x * x is beyond float16
+        return [quotient, *torch.autograd.grad((60 / x).sum(), x)]
+
+    assert_same(program("cpu"), program("xla"))
+
+
 LARGEST = {torch.float16: 6e4, torch.bfloat16: 1e38, torch.float32: 1e38, torch.float64: 1e307}
 
 

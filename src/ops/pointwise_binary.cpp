@@ -377,6 +377,7 @@ Value mul(Value self, Value other) {
 
 Value div(Value self, Value other) {
   const DType dtype = float_result_type({self, other});
+  // A reciprocal is not hidden: its divisor's product with this one has room in float32.
   const auto divide = [](Value a, Value b) { return in_float32(hlo::divide, a, b); };
   Value quotient = arithmetic(divide, hide_quotient(self), hide_quotient(other), dtype);
   quotient.is_quotient = true;
