@@ -39,7 +39,7 @@ def parse() -> argparse.Namespace:
     if not isinstance(arguments.dtype, torch.dtype):
         parser.error("--dtype: not the name of a torch.dtype")
     if arguments.variants:
-        arguments.variants = arguments.variants.split(",")
+        arguments.variants = tuple(arguments.variants.split(","))
         if unknown := set(arguments.variants) - set(op_variants.VARIANTS):
             parser.error(f"--variants: no such variants: {', '.join(sorted(unknown))}")
     arguments.chosen = choose(parser, arguments)
@@ -117,7 +117,7 @@ def check_variants(chosen: list[OpInfo], arguments: argparse.Namespace) -> int:
     for op in chosen:
         if dtype not in op.supported_dtypes("cpu"):
             continue
-        for problem in op_variants.check(op, dtype, tuple(arguments.variants), arguments.samples):
+        for problem in op_variants.check(op, dtype, arguments.variants, arguments.samples):
             totals[problem.variant] += 1
             lines.append(
                 f"{problem.variant:22} {op.full_name:40} sample {problem.sample}: {problem.detail}"
