@@ -3,6 +3,8 @@ whatever happened to their arguments."""
 
 from __future__ import annotations
 
+import random
+
 import pytest
 import torch
 from counts import counted
@@ -171,3 +173,43 @@ def test_threads_call_one_graph_with_their_own_tensors():
     for thread in threads:
         thread.join()
     assert wrong == []
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_calls_between_everything_that_changes_tensors(seed):
+    """Of the last call's tensors nothing is looked at, as long as nothing was written."""
+
+    class Digits(torch.nn.Module):
+        def forward(self, a, b, c):
+            return (a * 100 + b * 10 + c,)
+
+    def fresh():
+        cpu = torch.full((2,), float(draw.randrange(10)))
+        return [cpu, cpu.to("xla")]
+
+    draw = random.Random(seed)
+    pool = [fresh() for _ in range(4)]
+    run = dynamo_bridge.extract_compiled_graph(Digits(), [pair[1] for pair in pool[:3]])
+    changes = {
+        "nothing": lambda pair: None,
+        "new": lambda pair: pair.__setitem__(slice(None), fresh()),
+        "write": lambda pair: [t.add_(1) for t in pair],
+        "write a part": lambda pair: [t[1:].mul_(2) for t in pair],
+        "fill": lambda pair: [t.copy_(torch.ones(2)) for t in pair],
+        "data": lambda pair: setattr(pair[1], "data", pair[0].fill_(3).to("xla")),
+        "set_": lambda pair: pair[1].set_(pair[0].fill_(4).to("xla")),
+        "view": lambda pair: pair.__setitem__(slice(None), [t[:] for t in pair]),
+        "pending": lambda pair: pair.__setitem__(slice(None), [t + 1 for t in pair]),
+        "sync": lambda pair: torch_xla.sync(),
+        "sync of another": lambda pair: (torch.ones(3, device="xla") * 2, torch_xla.sync()),
+        "read": lambda pair: (pair[1] * 2).tolist(),
+    }
+    weights = [12 if name == "nothing" else 1 for name in changes]
+    picked = [0, 1, 2]
+    for _ in range(150):
+        [name] = draw.choices(list(changes), weights)
+        changes[name](pool[draw.randrange(4)])
+        if draw.random() < 0.2:
+            picked = [draw.randrange(4) for _ in range(3)]
+        a, b, c = (pool[i] for i in picked)
+        assert run(a[1], b[1], c[1])[0].tolist() == (a[0] * 100 + b[0] * 10 + c[0]).tolist(), name

@@ -39,6 +39,7 @@ const graph::Entry* call_entry(const CapturedGraph& graph,
     last.entry = graph::region_entry(graph::RegionKind::kCall, {graph.region}, {}, types);
     last.types = types;
     last.launch.reset();
+    last.launched = {};
   }
   return last.entry;
 }
@@ -207,57 +208,126 @@ namespace {
 // Named here: looking for the user's line would take longer than the rest.
 constexpr const char* kWhere = "torch.compile";
 
-// The implementations of `operands` and the graph's constants; empty when they are not those of the
-// last call in their types and device.
-std::vector<TensorImpl*> as_last_call(const CapturedGraph& graph,
-                                      std::span<const at::Tensor* const> operands) {
-  const std::vector<const graph::TensorType*>& types = graph.last_call->types;
+// A call's tensors, of the types and the device of the last one; or none.
+struct Arguments {
   std::vector<TensorImpl*> impls;
-  if (operands.size() + graph.constants.size() != types.size()) return impls;
-  impls.reserve(types.size());
-  const auto add = [&](const at::Tensor& tensor) {
+  // By place: it is the last call's tensor, not written since, so that nothing of it was looked at.
+  std::vector<std::uint8_t> is_last;
+  std::size_t num_last = 0;
+};
+
+Arguments as_last_call(const CapturedGraph& graph, std::span<const at::Tensor* const> operands) {
+  const CapturedGraph::LastCall& last = *graph.last_call;
+  const std::size_t count = last.types.size();
+  if (operands.size() + graph.constants.size() != count) return {};
+  Arguments out;
+  out.impls.resize(count);
+  out.is_last.resize(count);
+  const std::span<const LaunchedTensors::Weak> known = last.launched.unwritten();
+  const auto add = [&](std::size_t i, const at::Tensor& tensor) {
+    c10::TensorImpl* const any = tensor.unsafeGetTensorImpl();
+    if (!known.empty() && any == known[i]._unsafe_get_target() && tensor.defined()) {
+      out.impls[i] = static_cast<TensorImpl*>(any);
+      out.is_last[i] = 1;
+      ++out.num_last;
+      return true;
+    }
     TensorImpl* const impl = as_xla(tensor);
-    if (impl == nullptr || impl->xla_type() != types[impls.size()]) return false;
-    impls.push_back(impl);
-    return &impl->xla_device() == &impls.front()->xla_device();
+    if (impl == nullptr || impl->xla_type() != last.types[i]) return false;
+    out.impls[i] = impl;
+    return &impl->xla_device() == &out.impls[0]->xla_device();
   };
-  for (const at::Tensor* operand : operands) {
-    if (!add(*operand)) return {};
+  for (std::size_t i = 0; i < operands.size(); ++i) {
+    if (!add(i, *operands[i])) return {};
   }
-  for (const at::Tensor& constant : graph.constants) {
-    if (!add(constant)) return {};
+  for (std::size_t i = operands.size(); i < count; ++i) {
+    if (!add(i, graph.constants[i - operands.size()])) return {};
   }
-  return impls;
+  return out;
 }
+
+// Reads the arrays of such a call, and remembers it for the next one.
+class ArgumentReader {
+ public:
+  ArgumentReader(const LaunchedTensors& last, Arguments arguments)
+      : arguments_(std::move(arguments)), num_writes_(last.num_writes), kept_(last.kept) {}
+
+  // Under the recording lock; false if one is still to be computed.
+  bool read(const runtime::ArgumentListPtr& kept, std::vector<const graph::DataPtr*>& leaves) {
+    const std::uint64_t num_writes = device().live().num_writes();
+    // By another thread, in the meantime.
+    if (arguments_.num_last != 0 && num_writes != num_writes_) return false;
+    const bool is_same_list =
+        kept != nullptr && !kept_.owner_before(kept) && !kept.owner_before(kept_);
+    num_writes_ = num_writes;
+    kept_ = kept;
+    is_as_before_ = is_same_list;
+    const std::size_t count = arguments_.impls.size();
+    leaves.resize(count);
+    for (std::size_t i = 0; i < count; ++i) {
+      if (is_same_list && arguments_.is_last[i] != 0) {
+        leaves[i] = &(*kept)[i];
+        continue;
+      }
+      if (is_same_list && (*kept)[i] != nullptr) is_as_before_ = false;
+      const graph::Value& value = arguments_.impls[i]->read(garbage_);
+      const graph::DataPtr& data = value.node->data(value.output);
+      if (data == nullptr) return false;
+      leaves[i] = &data;
+    }
+    return true;
+  }
+
+  runtime::Device& device() const { return arguments_.impls.front()->xla_device(); }
+
+  void remember(LaunchedTensors& last) const {
+    const runtime::ArgumentListPtr kept = kept_.lock();
+    if (kept == nullptr || is_as_before_) return;
+    const std::vector<TensorImpl*>& impls = arguments_.impls;
+    const LaunchedTensors::Weak none{LaunchedTensors::Strong()};
+    last.tensors.resize(impls.size(), none);
+    for (std::size_t i = 0; i < impls.size(); ++i) {
+      LaunchedTensors::Weak& known = last.tensors[i];
+      if ((*kept)[i] == nullptr) {
+        known = none;
+      } else if (known._unsafe_get_target() != impls[i]) {
+        known =
+            LaunchedTensors::Weak(LaunchedTensors::Strong::unsafe_reclaim_from_nonowning(impls[i]));
+      }
+    }
+    last.device = &device();
+    last.num_writes = num_writes_;
+    last.kept = kept;
+  }
+
+ private:
+  Arguments arguments_;
+  std::uint64_t num_writes_;
+  std::weak_ptr<const runtime::ArgumentList> kept_;
+  bool is_as_before_ = false;  // of all that the graph keeps, nothing was looked at
+  std::vector<graph::NodeRef> garbage_;
+};
 
 std::optional<std::vector<at::Tensor>> run_as_last(const CapturedGraph& graph,
                                                    std::span<const at::Tensor* const> operands) {
-  const CapturedGraph::LastCall& last = *graph.last_call;
+  CapturedGraph::LastCall& last = *graph.last_call;
   // Arrays made this way know no line.
   if (last.launch == nullptr || graph::locations_are_wanted.load(std::memory_order_relaxed)) {
     return std::nullopt;
   }
-  const std::vector<TensorImpl*> impls = as_last_call(graph, operands);
-  if (impls.empty()) return std::nullopt;
-  runtime::Device& device = impls.front()->xla_device();
+  Arguments arguments = as_last_call(graph, operands);
+  if (arguments.impls.empty()) return std::nullopt;
+  ArgumentReader reader(last.launched, std::move(arguments));
+  runtime::Device& device = reader.device();
   // Other threads may replace them while the interpreter's lock is released.
   const graph::Entry& entry = *last.entry;
   const std::shared_ptr<const runtime::GraphCall> call = last.launch;
-  std::vector<graph::NodeRef> garbage;
-  const auto read = [&](std::vector<const graph::DataPtr*>& leaves) {
-    leaves.reserve(impls.size());
-    for (TensorImpl* const impl : impls) {
-      const graph::Value& value = impl->read(garbage);
-      const graph::DataPtr& data = value.node->data(value.output);
-      if (data == nullptr) return false;
-      leaves.push_back(&data);
-    }
-    return true;
-  };
+  const auto read = [&](const auto& kept, auto& leaves) { return reader.read(kept, leaves); };
   std::optional<std::vector<runtime::ArrayPtr>> arrays;
   blocking(
       [&] { translating([&] { arrays = runtime::compute_again(device, *call, read, kWhere); }); });
   if (!arrays.has_value()) return std::nullopt;
+  if (last.launch == call) reader.remember(last.launched);
   std::vector<at::Tensor> results;
   results.reserve(arrays->size());
   for (std::size_t i = 0; i < arrays->size(); ++i) {

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/UndefinedTensorImpl.h>
+#include <c10/util/intrusive_ptr.h>
 
 #include <cstdint>
 #include <memory>
@@ -18,6 +20,25 @@
 
 namespace torch_xla::aten {
 
+// The tensors of a graph's last launch whose arrays it keeps. While nothing is written on the
+// device, and the graph keeps the same arrays, the same tensors mean the same arrays.
+struct LaunchedTensors {
+  using Strong = c10::intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
+  using Weak = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
+
+  runtime::Device* device = nullptr;
+  // By place, or undefined. Nothing else takes their addresses while these refer to them.
+  std::vector<Weak> tensors;
+  std::uint64_t num_writes = 0;  // on the device, until then
+  std::weak_ptr<const runtime::ArgumentList> kept;
+
+  // All of them, or none if something was written since.
+  std::span<const Weak> unwritten() const {
+    const bool is_any = device != nullptr && device->live().num_writes() == num_writes;
+    return is_any ? tensors : std::span<const Weak>();
+  }
+};
+
 // A region, and the tensors that it reads beside its arguments.
 struct CapturedGraph {
   graph::RegionPtr region;
@@ -29,6 +50,7 @@ struct CapturedGraph {
     const graph::Entry* entry = nullptr;
     // How `run_graph` may launch the graph again for those types.
     std::shared_ptr<const runtime::GraphCall> launch;
+    LaunchedTensors launched;
   };
   std::shared_ptr<LastCall> last_call = std::make_shared<LastCall>();
 };

@@ -99,6 +99,11 @@ void TensorImpl::set_mode_of(const TensorImpl& of) {
 }
 
 void TensorImpl::reset(graph::AliasRef alias, graph::ViewRef view, const graph::TensorType* type) {
+  {
+    graph::LiveSet& live = alias_->live();
+    const std::lock_guard lock(live.mutex);
+    live.count_write();
+  }
   alias_ = std::move(alias);
   view_ = std::move(view);
   cache_ = {};

@@ -42,7 +42,8 @@ class TensorImpl final : public c10::TensorImpl, public base::Pooled {
   void write(graph::Value value, std::vector<graph::NodeRef>& garbage) {
     graph::write_view(*alias_, view_.get(), std::move(value), cache_, garbage);
   }
-  // Makes this tensor stand for other memory, as `set_data`, `set_` and `resize_` do.
+  // Makes this tensor stand for other memory, as `set_data`, `set_` and `resize_` do. Not under the
+  // recording lock.
   void reset(graph::AliasRef alias, graph::ViewRef view, const graph::TensorType* type);
 
   void set_offset(std::int64_t offset) { storage_offset_ = offset; }

@@ -33,6 +33,7 @@ void Alias::write(Value value, std::vector<NodeRef>& garbage) {
   garbage.push_back(std::move(value_.node));
   value_ = std::move(value);
   ++epoch_;
+  live_->count_write();
 }
 
 void Alias::release() {

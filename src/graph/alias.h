@@ -127,6 +127,12 @@ class LiveSet {
   std::uint64_t num_recorded() const { return num_recorded_; }
   void reset_recorded() { num_recorded_ = 0; }
 
+  // How often an alias was written, or a tensor made to stand for other memory: while it stays the
+  // same, so does what each tensor shows. Counted under the lock; without it, others may be
+  // counting.
+  std::uint64_t num_writes() const { return num_writes_.load(std::memory_order_relaxed); }
+  void count_write() { num_writes_.store(num_writes() + 1, std::memory_order_relaxed); }
+
   // Under the lock: an alias that joins while the caller records.
   AliasRef add_locked(const TensorType* type, Value value);
 
@@ -136,6 +142,7 @@ class LiveSet {
   Alias head_;
   std::size_t size_ = 0;
   std::uint64_t num_recorded_ = 0;
+  std::atomic<std::uint64_t> num_writes_{0};
 };
 
 }  // namespace torch_xla::graph

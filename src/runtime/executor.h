@@ -50,10 +50,12 @@ struct GraphCall {
 std::optional<GraphCall> compute_graph(Device& device, const ReadValues& read,
                                        std::string_view where);
 // The results of the same graph for the arrays that `read` gives, called under the recording lock:
-// it points to the arguments in their order, or returns false when one is still to be computed.
+// it points to the arguments in their order, or returns false when one is still to be computed. It
+// is given the arguments that the graph keeps from the last call, and may point to these.
 // Returns nothing, and has done nothing, when the long way has to be gone: for that reason, because
 // the executable is not there, or because someone observes what runs.
-using ReadLeaves = std::function<bool(std::vector<const graph::DataPtr*>& leaves)>;
+using ReadLeaves =
+    std::function<bool(const ArgumentListPtr& kept, std::vector<const graph::DataPtr*>& leaves)>;
 std::optional<std::vector<ArrayPtr>> compute_again(Device& device, const GraphCall& call,
                                                    const ReadLeaves& read, std::string_view where);
 

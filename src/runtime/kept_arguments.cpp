@@ -17,9 +17,11 @@ bool KeptArguments::stays(std::size_t i, const graph::DataPtr& argument) const {
 // The list as it is to be after these arguments: the same one, nearly always.
 ArgumentListPtr KeptArguments::next_list(std::span<const graph::DataPtr* const> arguments) const {
   const std::size_t count = arguments.size();
+  const graph::DataPtr* const kept = list_->data();
   bool is_same = true;
   for (std::size_t i = 0; is_same && i < count; ++i) {
-    is_same = stays(i, *arguments[i]) == ((*list_)[i] != nullptr);
+    if (arguments[i] == &kept[i]) continue;  // read out of the list
+    is_same = stays(i, *arguments[i]) == (kept[i] != nullptr);
   }
   if (is_same) return list_;
   auto list = std::make_shared<ArgumentList>(count);
@@ -44,11 +46,17 @@ ArgumentListPtr KeptArguments::divide(Device& device,
     device.keepers().push_back(weak_from_this());
   }
   own.resize(count);
+  const graph::DataPtr* const kept = list_->data();
   for (std::size_t i = 0; i < count; ++i) {
-    if ((*list_)[i] != nullptr) continue;
+    if (kept[i] != nullptr) continue;
     own[i] = *arguments[i];
     seen_[i] = own[i];
   }
+  return list_;
+}
+
+ArgumentListPtr KeptArguments::list() {
+  const std::lock_guard lock(mutex_);
   return list_;
 }
 

@@ -22,9 +22,12 @@ class KeptArguments : public std::enable_shared_from_this<KeptArguments> {
  public:
   // Of a call's arguments, the list of those that the call before had in the same places; the rest
   // goes to `own`. Each of the two is as long as `arguments`, and null where the other is not.
+  // An argument may point into the list of before, at one that is there.
   // `freed` receives what is to be freed outside the lock. Under the device's recording lock.
   ArgumentListPtr divide(Device& device, std::span<const graph::DataPtr* const> arguments,
                          ArgumentList& own, std::vector<ArgumentListPtr>& freed);
+  // That list, or null.
+  ArgumentListPtr list();
   ArgumentListPtr forget();
 
  private:

@@ -259,8 +259,10 @@ Plan plan_compute(Device& device, const ReadValues& read, std::vector<ArrayPtr>&
 Plan plan_again(Device& device, const ReadLeaves& read, const GraphCall& call) {
   Plan plan;
   std::vector<const graph::DataPtr*> leaves;
+  ArgumentListPtr kept;  // what leaves may point into, freed outside the lock
   const RecordingLock lock(device);
-  if (!read(leaves)) return plan;
+  kept = call.kept->list();
+  if (!read(kept, leaves)) return plan;
   plan.kept = call.kept->divide(device, leaves, plan.trace.leaves, plan.freed);
   for (const graph::DataPtr& leaf : plan.trace.leaves) {
     if (leaf != nullptr) check_is_array(*leaf);

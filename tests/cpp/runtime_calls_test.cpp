@@ -32,11 +32,14 @@ class Sum {
   }
 
   Floats operator()(const Tensor& a, const Tensor& b) const {
-    const auto read = [&](std::vector<const graph::DataPtr*>& leaves) {
+    const auto read = [&](const runtime::ArgumentListPtr& kept,
+                          std::vector<const graph::DataPtr*>& leaves) {
       for (const Tensor* operand : {&a, &b}) {
         const graph::Value& value = operand->alias->value();
-        leaves.push_back(&value.node->data(value.output));
-        if (*leaves.back() == nullptr) return false;
+        const graph::DataPtr& data = value.node->data(value.output);
+        if (data == nullptr) return false;
+        const std::size_t i = leaves.size();
+        leaves.push_back(kept != nullptr && (*kept)[i] == data ? &(*kept)[i] : &data);
       }
       return true;
     };
