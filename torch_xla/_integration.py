@@ -6,12 +6,16 @@ from __future__ import annotations
 import atexit
 import functools
 import importlib
+import importlib.util
+import sys
 from collections.abc import Iterable
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
 from typing import Any
 
 import torch
 
-from torch_xla import _XLAC, _device_module, _module_moves, _plugins, _serialization
+from torch_xla import _XLAC, _device_module, _dynamo, _module_moves, _plugins, _serialization
 from torch_xla.utils import checkpoint
 
 
@@ -95,6 +99,26 @@ def _teach_control_flow() -> None:
     while_loop_op.py_impl(torch._C.DispatchKey.XLA)(while_loop)
 
 
+class _FinderOfOpenxla(MetaPathFinder):
+    """Finds `_dynamo/openxla.py`, which registers "openxla" with Dynamo, in PyTorch's place."""
+
+    module = "torch._dynamo.backends.torchxla"
+
+    def find_spec(self, name: str, path: Any, target: Any = None) -> ModuleSpec | None:
+        if name != self.module:
+            return None
+        origin = _dynamo.__path__[0] + "/openxla.py"
+        return importlib.util.spec_from_file_location(name, origin)
+
+
+def _serve_openxla() -> None:
+    """`torch.compile(backend="openxla")` is ours. Importing Dynamo here would take a second."""
+    if _FinderOfOpenxla.module in sys.modules:
+        importlib.import_module("torch_xla._dynamo.openxla")
+    else:
+        sys.meta_path.insert(0, _FinderOfOpenxla())
+
+
 def install() -> None:
     """Connect the library to Python and torch."""
     _XLAC._set_plugin_resolver(_plugins.resolve)
@@ -110,3 +134,4 @@ def install() -> None:
     _serialization.install()
     checkpoint.install()
     _teach_control_flow()
+    _serve_openxla()

@@ -8,6 +8,7 @@ key and launches it: the tensors of the model are not walked, whatever its size.
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,20 +17,56 @@ import torch
 from torch_xla import _XLAC, _regions
 
 _log = logging.getLogger("torch_xla")
+Graph = Callable[..., Any]
 
 
-def _program(model: Callable[..., Any], args: Sequence[Any]) -> Callable[..., Any]:
+# Where a result is: the index of a tensor that the graph returns, and what `as_strided` takes if it
+# is a view of that.
+Place = tuple[int, tuple[Any, ...] | None]
+
+
+def _roots(results: _regions.Tensors) -> tuple[list[torch.Tensor], list[Place]]:
+    """What a graph returns in the place of `results`, of which some may share memory: the tensor of
+    which those are views, once. And where in it they are."""
+    uses = Counter(_XLAC._alias_id(result) for result in results)
+    known: dict[int, int] = {}
+    roots: list[torch.Tensor] = []
+    places: list[Place] = []
+    for result in results:
+        memory = _XLAC._alias_id(result)
+        root = result if result._base is None else result._base
+        is_odd = result.dtype != root.dtype or result.is_conj() or result.is_neg()
+        if uses[memory] == 1 or _XLAC._is_view(root) or is_odd:
+            places.append((len(roots), None))
+            roots.append(result)
+            continue
+        if memory not in known:
+            known[memory] = len(roots)
+            roots.append(root)
+        places.append((known[memory], (result.shape, result.stride(), result.storage_offset())))
+    return roots, places
+
+
+def _at(roots: _regions.Tensors, places: Sequence[Place]) -> list[torch.Tensor]:
+    return [roots[i] if view is None else roots[i].as_strided(*view) for i, view in places]
+
+
+def _program(model: Callable[..., Any], args: Sequence[Any], keeps_views: bool) -> Graph:
     """A function that runs the graph on arguments of the types of `args`."""
     tensors, rest = _regions.flat(list(args))
     moved = [i for i, tensor in enumerate(tensors) if not _XLAC._is_xla_tensor(tensor)]
     device = torch.device("xla", _regions.device_of(tensors))
     result_rest: Any = None
+    places: list[Place] = []
 
     def run(*stand_ins: torch.Tensor) -> Sequence[torch.Tensor]:
-        nonlocal result_rest
+        nonlocal result_rest, places
         with torch.no_grad():
             results, result_rest = _regions.flat(model(*_regions.unflat(stand_ins, rest)))
-        return [r if _XLAC._is_xla_tensor(r) else r.to(device) for r in results]
+        results = [r if _XLAC._is_xla_tensor(r) else r.to(device) for r in results]
+        if keeps_views:
+            results, places = _roots(results)
+        return results
 
     captured = _regions.Captured(run, [tensor.to(device) for tensor in tensors])
     others, spec = result_rest
@@ -38,15 +75,19 @@ def _program(model: Callable[..., Any], args: Sequence[Any]) -> Callable[..., An
         others
     )
     is_plain = is_flat and spec.type in (list, tuple)
-    call = _XLAC._graph_call(
+    call: Graph = _XLAC._graph_call(
         captured.graph, captured.num_results, captured.written, moved, device, spec.type is list
     )
+    if any(view is not None for _, view in places):
+        return lambda *args: _regions.unflat(_at(call(*args), places), result_rest)
     if is_plain:
         return call
     return lambda *args: _regions.unflat(call(*args), result_rest)
 
 
-def extract_compiled_graph(xla_model: torch.fx.GraphModule, xla_args: Sequence[Any]) -> Any:
+def extract_compiled_graph(
+    xla_model: torch.fx.GraphModule, xla_args: Sequence[Any], keeps_views: bool = False
+) -> Any:
     """A callable that runs the graph `xla_model` as one program.
 
     Args:
@@ -54,16 +95,18 @@ def extract_compiled_graph(xla_model: torch.fx.GraphModule, xla_args: Sequence[A
         xla_args: the first call's arguments. Later tensors must be of the same types; numbers may
             differ, for another program each. The first that asks for another one is reported by a
             warning of the logger "torch_xla", the rest by its infos.
+        keeps_views: results that share memory share it after each call too. Without, each has its
+            own, and is ready for the next graph: what autograd saves needs no more.
 
     A graph that needs values while it runs (an operation without a lowering, a size that depends on
     data) is recorded anew in each call instead, with a warning.
     """
     has_numbers = any(isinstance(arg, (int, float)) for arg in xla_args)
-    programs: dict[Any, Callable[..., Any]] = {}
+    programs: dict[Any, Graph] = {}
 
-    def make(args: Sequence[Any]) -> Callable[..., Any]:
+    def make(args: Sequence[Any]) -> Graph:
         try:
-            return _program(xla_model, args)
+            return _program(xla_model, args, keeps_views)
         except RuntimeError as error:
             if "while the function was being captured" not in str(error):
                 raise
