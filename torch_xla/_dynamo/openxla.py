@@ -31,10 +31,11 @@ def _program(model: torch.fx.GraphModule, keeps_views: bool) -> Graph:
 
     def call(*args: Any) -> Any:
         nonlocal graph, program
-        if program is None:
-            assert graph is not None
-            program = dynamo_bridge.extract_compiled_graph(graph, args, keeps_views=keeps_views)
+        source = graph  # another thread may be here too
+        if source is not None:
+            program = dynamo_bridge.extract_compiled_graph(source, args, keeps_views=keeps_views)
             graph = None
+        assert program is not None
         return program(*args)
 
     return call
