@@ -35,6 +35,9 @@ LIMITS = {"MLP": 1.2, "MNIST CNN": 1.5, "ResNet-18": 1.5, "GPT-2": 1.3}
 # so that filling the queue and draining it weigh little.
 LEAST_IN_A_ROW = 10
 SECONDS_IN_A_ROW = 0.25
+# OpenMP's threads go on spinning for some 10 ms after eager PyTorch's last work, on cores that what
+# follows at once would have to share.
+SETTLING_SECONDS = 0.05
 Figures = dict[str, float]
 
 
@@ -105,6 +108,7 @@ def time_in_a_row(eager_step: TrainingStep, step: TrainingStep, samples: int) ->
             lambda: bare.append(time_bare(step, in_a_row)),
         ],
         samples,
+        after=lambda: time.sleep(SETTLING_SECONDS),
     )
     figures = {"eager": eager.median(), "step": xla.median()}
     figures |= {"best_eager": eager.best(), "best_step": xla.best()}

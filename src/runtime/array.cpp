@@ -77,8 +77,12 @@ Array::Array(Device& device, base::Shape shape) : graph::Data(std::move(shape)),
 }
 
 Array::~Array() {
-  if (!buffers_.empty()) device_->arrays().count(-shape().num_bytes());
+  if (holds_memory()) device_->arrays().count(-shape().num_bytes());
   device_->arrays().remove(*this);
+}
+
+bool Array::holds_memory() const {
+  return state_.load(std::memory_order_acquire) == kLaunched && !is_taken_.load();
 }
 
 ArrayPtr Array::make_pending(Device& device, base::Shape shape) {
@@ -91,6 +95,10 @@ ArrayPtr Array::make_launched(Device& device, pjrt::Buffer buffer, base::Shape s
   buffers.push_back(std::move(buffer));
   array->set_launched(std::move(buffers), nullptr);
   return array;
+}
+
+void Array::set_taken() {
+  if (!is_taken_.exchange(true)) device_->arrays().count(-shape().num_bytes());
 }
 
 void Array::wait_launched() const {
@@ -163,7 +171,7 @@ std::vector<LiveArray> ArrayList::list() {
   {
     const std::lock_guard lock(mutex_);
     for (const Array* array = first_; array != nullptr; array = array->next_) {
-      if (array->state_.load(std::memory_order_acquire) != Array::kLaunched) continue;
+      if (!array->holds_memory()) continue;
       LiveArray& entry = arrays.emplace_back();
       entry.shape = array->shape();
       entry.num_bytes = array->shape().num_bytes();
@@ -197,7 +205,7 @@ void ArrayList::remove(Array& array) {
 void ArrayList::release_all(const std::exception_ptr& error) {
   const std::lock_guard lock(mutex_);
   for (Array* array = first_; array != nullptr; array = array->next_) {
-    if (!array->buffers_.empty()) count(-array->shape().num_bytes());
+    if (array->holds_memory()) count(-array->shape().num_bytes());
     array->buffers_.clear();
     array->set_failed(error);
   }

@@ -63,6 +63,8 @@ class Array final : public graph::Data {
   // The next launch that may reuse its memory does, whoever holds it.
   void give_away() { is_given_away_.store(true); }
   bool is_given_away() const { return is_given_away_.load(); }
+  // A launch has taken its memory for a result, where it counts from now on.
+  void set_taken();
 
   // What a launch passes to the plugin; a donation takes the memory away.
   pjrt::Buffer* launch_argument() { return &buffers_.front(); }
@@ -79,11 +81,13 @@ class Array final : public graph::Data {
   enum State : int { kPending, kLaunched, kFailed };
 
   Array(Device& device, base::Shape shape);
+  bool holds_memory() const;
 
   Device* device_;
   graph::Location location_ = 0;
   std::atomic<bool> is_donor_{false};
   std::atomic<bool> is_given_away_{false};
+  std::atomic<bool> is_taken_{false};
   std::atomic<int> state_{kPending};
   // Written before `state_` leaves kPending, read after.
   std::vector<pjrt::Buffer> buffers_;

@@ -1,6 +1,7 @@
 // Gathering the arguments of a launch and handing out its results.
 #include "runtime/launch.h"
 
+#include <algorithm>
 #include <exception>
 #include <utility>
 
@@ -47,6 +48,16 @@ void Launch::release() {
   kept.reset();
 }
 
+void Launch::release_after_execution() {
+  for (const ops::Donation& donation : donations) {
+    if (std::ranges::find(non_donatable_, donation.leaf) != non_donatable_.end()) continue;
+    graph::DataPtr& input = inputs[donation.leaf];
+    array_of(input).set_taken();
+    taken_.push_back(std::move(input));
+  }
+  release();
+}
+
 std::vector<pjrt::Buffer*> Launch::arguments(std::vector<pjrt::Buffer>& numbers) const {
   static base::Metric& time = base::metric("UnwrapXlaData");
   const base::TimedSection timed(time);
@@ -68,7 +79,7 @@ std::optional<pjrt::Event> Launch::start() {
   try {
     pjrt::ExecuteResult result = execute();
     // Before the results, so that memory which passes from one to the other is counted once.
-    release();
+    release_after_execution();
     set_outputs(result);
     program.reset();
     return result.events.empty() ? pjrt::Event() : std::move(result.events.front());
@@ -120,10 +131,10 @@ pjrt::ExecuteResult Launch::execute() {
     bytes.record(static_cast<double>((floats.size() + ints.size()) * sizeof(std::uint64_t)));
   }
   const std::vector<pjrt::Buffer*> buffers = arguments(numbers);
-  const std::vector<std::int64_t> non_donatable = find_non_donatable(inputs, donations);
-  description.num_donated = donations.size() - non_donatable.size();
+  non_donatable_ = find_non_donatable(inputs, donations);
+  description.num_donated = donations.size() - non_donatable_.size();
   pjrt::ExecuteOptions options;
-  options.non_donatable_input_indices = non_donatable;
+  options.non_donatable_input_indices = non_donatable_;
   options.execute_device = &target;
   options.call_location = description.where.empty() ? nullptr : description.where.c_str();
   options.want_events = true;

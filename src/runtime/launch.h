@@ -32,8 +32,9 @@ struct Launch {
   std::vector<ArrayPtr> outputs;
   LaunchDescription description;
 
-  // Fills in the outputs, or fails them, and lets go of everything. Returns nothing after a
-  // failure. May block. Never throws.
+  // Fills in the outputs, or fails them, and lets go of everything but the inputs whose memory the
+  // program takes: to destroy one blocks until it has, so that goes with the launch, which is best
+  // kept until the event is ready. Returns nothing after a failure. May block. Never throws.
   std::optional<pjrt::Event> start();
 
   // Runs to the end without filling in the outputs: results that replace an input become it. After
@@ -43,8 +44,13 @@ struct Launch {
   void fail(const std::exception_ptr& error);
 
  private:
+  // Inputs of `donations` that the program may not take.
+  std::vector<std::int64_t> non_donatable_;
+  std::vector<graph::DataPtr> taken_;
+
   Array& input(std::size_t i) const;
   void release();
+  void release_after_execution();
   std::vector<pjrt::Buffer*> arguments(std::vector<pjrt::Buffer>& numbers) const;
   pjrt::ExecuteResult execute();
   void set_outputs(pjrt::ExecuteResult& result);

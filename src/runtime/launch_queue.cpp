@@ -5,6 +5,7 @@
 #include <chrono>
 #include <limits>
 #include <utility>
+#include <vector>
 
 #include "base/error.h"
 #include "base/metrics.h"
@@ -46,6 +47,7 @@ struct LaunchQueue::State : std::enable_shared_from_this<State> {
   // Launches end in any order: which of those since `first_unfinished` have.
   std::uint64_t first_unfinished = 0;
   std::deque<bool> is_finished;
+  std::deque<std::shared_ptr<Place::Slot>> launched;  // and not yet forgotten, in order
   std::uint64_t next_goal = kNoGoal;  // the least that is awaited of `first_unfinished`
   bool is_closing = false;
   std::thread thread;
@@ -59,6 +61,8 @@ struct LaunchQueue::State : std::enable_shared_from_this<State> {
   // Blocks until the launches before number `goal` have been executed. A waiting thread is not
   // woken for each of them: switching to it would take the time of a small program.
   void await(std::unique_lock<std::mutex>& lock, std::uint64_t goal);
+  // Destroys what launches that have been executed still hold.
+  void forget_finished(std::unique_lock<std::mutex>& lock);
   // Calls `finish` when the work of the slot's launch is done.
   void watch(const pjrt::Event& event, const std::shared_ptr<Place::Slot>& slot, Time start);
   void trace(const std::string& name, double seconds) const;
@@ -72,11 +76,14 @@ void LaunchQueue::State::run() {
     if (slots.empty()) return;
     const std::shared_ptr<Place::Slot> slot = std::move(slots.front());
     slots.pop_front();
+    forget_finished(lock);
     lock.unlock();
     const Time start = now();
     std::optional<pjrt::Event> event;
     if (slot->start) event = slot->start();
-    slot->start = nullptr;
+    lock.lock();
+    launched.push_back(slot);
+    lock.unlock();
     if (event.has_value()) {
       watch(*event, slot, start);
     } else {
@@ -100,6 +107,18 @@ void LaunchQueue::State::await(std::unique_lock<std::mutex>& lock, std::uint64_t
     next_goal = std::min(next_goal, goal);
     finished.wait(lock);
   }
+}
+
+void LaunchQueue::State::forget_finished(std::unique_lock<std::mutex>& lock) {
+  std::vector<Start> forgotten;
+  while (!launched.empty() && launched.front()->number < first_unfinished) {
+    forgotten.push_back(std::move(launched.front()->start));
+    launched.pop_front();
+  }
+  if (forgotten.empty()) return;
+  lock.unlock();
+  forgotten.clear();
+  lock.lock();
 }
 
 void LaunchQueue::State::trace(const std::string& name, double seconds) const {
@@ -221,6 +240,7 @@ void LaunchQueue::submit(Place place, Start start, std::string name) {
 void LaunchQueue::wait_idle() {
   std::unique_lock lock(state_->mutex);
   state_->await(lock, state_->num_reserved);
+  state_->forget_finished(lock);
 }
 
 }  // namespace torch_xla::runtime

@@ -20,7 +20,8 @@ namespace torch_xla::runtime {
 // First in, first out, in the order of `reserve`. All methods are thread-safe.
 class LaunchQueue {
  public:
-  // Launches; returns the event of its completion, or nothing when it failed. Must not throw.
+  // Launches; returns the event of its completion, or nothing when it failed. Must not throw. It is
+  // destroyed when the launch has been executed, before the next one or by who waits for it.
   using Start = std::function<std::optional<pjrt::Event>()>;
 
   // A place in the queue. Places behind it wait until it is submitted or destroyed.

@@ -260,6 +260,8 @@ struct PJRT_Buffer : fake::Counted<fake::Kind::kBuffer> {
   std::mutex mutex;
   std::shared_ptr<fake::Storage> storage;  // guarded by mutex; null: deleted
   int external_references = 0;             // guarded by mutex
+  // Of a donated buffer: the launch that takes it has begun. Guarded by mutex.
+  std::shared_ptr<fake::Completion> taken;
 
   std::shared_ptr<fake::Storage> live_storage() {
     const std::lock_guard lock(mutex);
@@ -270,6 +272,18 @@ struct PJRT_Buffer : fake::Counted<fake::Kind::kBuffer> {
     std::shared_ptr<fake::Storage> dropped;  // freed outside the lock: it may call back
     const std::lock_guard lock(mutex);
     dropped.swap(storage);
+  }
+  void donate(std::shared_ptr<fake::Completion> launch_has_begun) {
+    drop();
+    const std::lock_guard lock(mutex);
+    taken = std::move(launch_has_begun);
+  }
+  // Like XLA's CPU plugin, blocks until the donation is complete.
+  void wait_taken() {
+    std::unique_lock lock(mutex);
+    const std::shared_ptr<fake::Completion> awaited = taken;
+    lock.unlock();
+    if (awaited != nullptr) awaited->wait();
   }
 };
 

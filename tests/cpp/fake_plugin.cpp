@@ -316,7 +316,10 @@ FAKE(PJRT_Client_CreateViewOfDeviceBuffer) {
   args->buffer = new_buffer(args->device, type, std::move(storage), fake::completed());
 }
 
-FAKE(PJRT_Buffer_Destroy) { delete args->buffer; }
+FAKE(PJRT_Buffer_Destroy) {
+  args->buffer->wait_taken();
+  delete args->buffer;
+}
 FAKE(PJRT_Buffer_ElementType) { args->type = args->buffer->type.type; }
 FAKE(PJRT_Buffer_Dimensions) {
   args->dims = args->buffer->type.dims.data();
@@ -487,6 +490,7 @@ struct Launch {
   std::vector<std::shared_ptr<Storage>> inputs;
   std::vector<std::shared_ptr<Completion>> inputs_ready;
   std::vector<std::shared_ptr<Storage>> outputs;
+  std::shared_ptr<Completion> begun = std::make_shared<Completion>();
   std::shared_ptr<Completion> done = std::make_shared<Completion>();
 
   void run() const {
@@ -494,6 +498,7 @@ struct Launch {
     for (const auto& ready : inputs_ready) {
       if (!error) error = ready->wait();
     }
+    begun->complete(std::nullopt);
     const std::optional<Status> failure = control().enter("Execution");
     if (!error) error = failure;
     if (!error) compute();
@@ -523,7 +528,7 @@ void take_arguments(Launch& launch, PJRT_Buffer* const* arguments, PJRT_Device* 
   }
   for (std::size_t i = 0; i < types.size(); ++i) {
     const bool may_donate = !non_donatable.contains(static_cast<std::int64_t>(i));
-    if (launch.program->donates(i) && may_donate) arguments[i]->drop();
+    if (launch.program->donates(i) && may_donate) arguments[i]->donate(launch.begun);
   }
 }
 

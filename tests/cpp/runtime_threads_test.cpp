@@ -131,6 +131,27 @@ TEST(arrays_cross_devices_while_both_are_busy) {
   });
 }
 
+TEST(steps_that_donate_are_launched_while_the_first_one_runs) {
+  const FakePlugin fake = FakePlugin::copy_of(kFake);
+  fake.set_async(true);
+  const Session session(fake.path());
+  runtime::Device& device = runtime::device(0);
+  const Tensor one = tensor(device, {1});
+  const Tensor total = tensor(device, {0});
+  fake.hang("Execution");
+  for (int step = 0; step < 5; ++step) {
+    add_(total, one);
+    runtime::sync(device, false);
+  }
+  EXPECT(testing::eventually([&] { return fake.calls("PJRT_LoadedExecutable_Execute") == 5; }));
+  // The program has taken the memory of each total but the last.
+  EXPECT_EQ(device.arrays().num_bytes(), 8);
+  fake.release();
+  EXPECT_EQ(values_of(total)[0], 5.0f);
+  runtime::sync(device, true);
+  EXPECT_EQ(fake.live("buffer"), 2);
+}
+
 TEST(places_in_a_queue_keep_their_order_whoever_submits_first) {
   runtime::LaunchQueue queue;
   std::vector<int> order;
