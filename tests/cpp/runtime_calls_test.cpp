@@ -10,8 +10,8 @@ namespace {
 using testing::add;
 using testing::add_;
 using testing::array_of;
+using testing::AsyncFake;
 using testing::Counts;
-using testing::FakePlugin;
 using testing::Floats;
 using testing::Session;
 using testing::tensor;
@@ -105,9 +105,7 @@ TEST(calls_see_arguments_that_were_written_or_exchanged) {
 }
 
 TEST(threads_call_one_graph_on_several_devices) {
-  const FakePlugin fake = FakePlugin::copy_of(kFake);
-  fake.set_async(true);
-  const Session session(fake.path(), 2);
+  const AsyncFake fake(2);
   const Sum sum(tensor(runtime::device(0), {0, 0}), tensor(runtime::device(0), {0, 0}));
   std::atomic<int> num_wrong{0};
   std::vector<std::thread> threads;

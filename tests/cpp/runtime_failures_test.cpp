@@ -11,6 +11,7 @@ namespace {
 using testing::add;
 using testing::add_;
 using testing::array_of;
+using testing::AsyncFake;
 using testing::Counts;
 using testing::eventually;
 using testing::FakePlugin;
@@ -103,9 +104,7 @@ TEST(a_failed_launch_is_reported_by_all_of_its_results) {
 }
 
 TEST(work_that_fails_later_is_reported_with_what_was_lost) {
-  const FakePlugin fake = FakePlugin::copy_of(kFake);
-  fake.set_async(true);
-  const Session session(fake.path());
+  const AsyncFake fake;
   runtime::Device& device = runtime::device(0);
   const Tensor x = tensor(device, {1, 1});
   const Tensor w = tensor(device, {0, 0});
@@ -137,9 +136,7 @@ TEST(a_launch_that_hangs_holds_up_neither_recording_nor_barriers) {
 }
 
 TEST(waiting_returns_when_the_values_are_there) {
-  const FakePlugin fake = FakePlugin::copy_of(kFake);
-  fake.set_async(true);
-  const Session session(fake.path());
+  const AsyncFake fake;
   runtime::Device& device = runtime::device(0);
   const Tensor a = tensor(device, {1, 2});
   fake.hang("Execution");
@@ -159,9 +156,7 @@ TEST(waiting_returns_when_the_values_are_there) {
 }
 
 TEST(barriers_wait_when_too_many_launches_are_unfinished) {
-  const FakePlugin fake = FakePlugin::copy_of(kFake);
-  fake.set_async(true);
-  const Session session(fake.path());
+  const AsyncFake fake;
   base::settings().max_inflight_launches.set(2);
   runtime::Device& device = runtime::device(0);
   const Tensor x = tensor(device, {1, 1});

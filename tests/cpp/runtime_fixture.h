@@ -36,6 +36,17 @@ class Session {
   Session& operator=(const Session&) = delete;
 };
 
+// A copy of the fake plugin whose devices run programs on threads of their own, and its session.
+class AsyncFake : public FakePlugin {
+ public:
+  explicit AsyncFake(std::int64_t num_devices = 1)
+      : FakePlugin(copy_of(TORCH_XLA_FAKE_PLUGIN)),
+        session_((set_async(true), path()), num_devices) {}
+
+ private:
+  Session session_;
+};
+
 // True, and says so, when the test cannot run for want of the real CPU plugin. ThreadSanitizer does
 // not see how that one hands work from thread to thread.
 inline bool skip_without_cpu_plugin() {

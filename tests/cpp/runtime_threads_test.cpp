@@ -10,6 +10,7 @@ namespace {
 
 using testing::add;
 using testing::add_;
+using testing::AsyncFake;
 using testing::Counts;
 using testing::FakePlugin;
 using testing::Floats;
@@ -55,16 +56,12 @@ void count_up(runtime::Device& device, int rounds, int flavor) {
 }
 
 TEST(threads_on_one_device_get_their_own_values) {
-  const FakePlugin fake = FakePlugin::copy_of(kFake);
-  fake.set_async(true);
-  const Session session(fake.path());
+  const AsyncFake fake;
   run_threads(4, [&](int i) { count_up(runtime::device(0), 60, i); });
 }
 
 TEST(threads_on_several_devices_get_their_own_values) {
-  const FakePlugin fake = FakePlugin::copy_of(kFake);
-  fake.set_async(true);
-  const Session session(fake.path(), 4);
+  const AsyncFake fake(4);
   run_threads(8, [&](int i) { count_up(runtime::device(i % 4), 40, i); });
 }
 
@@ -89,9 +86,7 @@ TEST(threads_that_need_one_program_compile_it_once) {
 }
 
 TEST(one_thread_reads_what_another_one_computes) {
-  const FakePlugin fake = FakePlugin::copy_of(kFake);
-  fake.set_async(true);
-  const Session session(fake.path());
+  const AsyncFake fake;
   runtime::Device& device = runtime::device(0);
   const Tensor one = tensor(device, {1});
   const Tensor total = tensor(device, {0});
@@ -116,9 +111,7 @@ TEST(one_thread_reads_what_another_one_computes) {
 }
 
 TEST(arrays_cross_devices_while_both_are_busy) {
-  const FakePlugin fake = FakePlugin::copy_of(kFake);
-  fake.set_async(true);
-  const Session session(fake.path(), 2);
+  const AsyncFake fake(2);
   run_threads(4, [&](int i) {
     runtime::Device& from = runtime::device(i % 2);
     runtime::Device& to = runtime::device(1 - i % 2);
@@ -132,9 +125,7 @@ TEST(arrays_cross_devices_while_both_are_busy) {
 }
 
 TEST(steps_that_donate_are_launched_while_the_first_one_runs) {
-  const FakePlugin fake = FakePlugin::copy_of(kFake);
-  fake.set_async(true);
-  const Session session(fake.path());
+  const AsyncFake fake;
   runtime::Device& device = runtime::device(0);
   const Tensor one = tensor(device, {1});
   const Tensor total = tensor(device, {0});
