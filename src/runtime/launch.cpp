@@ -1,7 +1,6 @@
 // Gathering the arguments of a launch and handing out its results.
 #include "runtime/launch.h"
 
-#include <algorithm>
 #include <exception>
 #include <utility>
 
@@ -49,8 +48,12 @@ void Launch::release() {
 }
 
 void Launch::release_after_execution() {
+  auto kept_input = non_donatable_.begin();
   for (const ops::Donation& donation : donations) {
-    if (std::ranges::find(non_donatable_, donation.leaf) != non_donatable_.end()) continue;
+    if (kept_input != non_donatable_.end() && *kept_input == donation.leaf) {
+      ++kept_input;
+      continue;
+    }
     graph::DataPtr& input = inputs[donation.leaf];
     array_of(input).set_taken();
     taken_.push_back(std::move(input));

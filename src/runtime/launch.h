@@ -44,7 +44,7 @@ struct Launch {
   void fail(const std::exception_ptr& error);
 
  private:
-  // Inputs of `donations` that the program may not take.
+  // Inputs of `donations` that the program may not take, in their order.
   std::vector<std::int64_t> non_donatable_;
   std::vector<graph::DataPtr> taken_;
 

@@ -21,7 +21,7 @@ namespace torch_xla::runtime {
 class LaunchQueue {
  public:
   // Launches; returns the event of its completion, or nothing when it failed. Must not throw. It is
-  // destroyed when the launch has been executed, before the next one or by who waits for it.
+  // destroyed after the launch has been executed: before a later one, or by who waits for it.
   using Start = std::function<std::optional<pjrt::Event>()>;
 
   // A place in the queue. Places behind it wait until it is submitted or destroyed.
