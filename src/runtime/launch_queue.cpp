@@ -47,7 +47,7 @@ struct LaunchQueue::State : std::enable_shared_from_this<State> {
   // Launches end in any order: which of those since `first_unfinished` have.
   std::uint64_t first_unfinished = 0;
   std::deque<bool> is_finished;
-  std::deque<std::shared_ptr<Place::Slot>> launched;  // and not yet forgotten, in order
+  std::deque<std::shared_ptr<Place::Slot>> launched;  // or about to be, and not yet forgotten
   std::uint64_t next_goal = kNoGoal;  // the least that is awaited of `first_unfinished`
   bool is_closing = false;
   std::thread thread;
@@ -76,14 +76,12 @@ void LaunchQueue::State::run() {
     if (slots.empty()) return;
     const std::shared_ptr<Place::Slot> slot = std::move(slots.front());
     slots.pop_front();
+    launched.push_back(slot);
     forget_finished(lock);
     lock.unlock();
     const Time start = now();
     std::optional<pjrt::Event> event;
     if (slot->start) event = slot->start();
-    lock.lock();
-    launched.push_back(slot);
-    lock.unlock();
     if (event.has_value()) {
       watch(*event, slot, start);
     } else {
