@@ -69,9 +69,9 @@
     "the first use of a device on.")                                                               \
   X(std::int64_t, persistent_cache_max_megabytes, "XLA_PERSISTENT_CACHE_MAX_MB", 4096, kNotInKey,  \
     "Size of that directory beyond which the least recently used programs are removed; 0: none.")  \
-  X(std::int64_t, max_inflight_launches, "XLA_MAX_INFLIGHT_LAUNCHES", 32, kNotInKey,               \
+  X(std::int64_t, max_inflight_launches, "XLA_MAX_INFLIGHT_LAUNCHES", 128, kNotInKey,              \
     "How many launched programs may be unfinished per device before a barrier waits; of programs " \
-    "longer than 6 ms no more than 8.")                                                            \
+    "longer than 12 ms no more than 8.")                                                           \
   X(std::int64_t, metrics_samples, "XLA_METRICS_SAMPLES", 1024, kNotInKey,                         \
     "How many of the last samples a metric keeps for its rate and percentiles.")                   \
   X(std::string, metrics_percentiles, "XLA_METRICS_PERCENTILES",                                   \

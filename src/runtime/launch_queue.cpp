@@ -1,4 +1,6 @@
-// The queue's thread takes places in order, waits until each is submitted, and calls it.
+// The queue's thread takes places in order, waits until each is submitted, and calls it. Neither it
+// nor a thread that waits for launches is woken for each of them: to switch to it, and to fill the
+// caches anew for it, takes the time of a small program.
 #include "runtime/launch_queue.h"
 
 #include <algorithm>
@@ -31,7 +33,10 @@ constexpr std::uint64_t kNoGoal = std::numeric_limits<std::uint64_t>::max();
 // Of programs that take longer, so many are unfinished at most; of short ones as many as take this
 // long, within the user's limit.
 constexpr std::uint64_t kMaxLongLaunches = 8;
-constexpr double kSecondsAhead = 0.05;
+constexpr double kSecondsAhead = 0.1;
+// The plugin gets so many at most, and further ones when it has half of them left: each holds its
+// results and its working memory from then on.
+constexpr std::uint64_t kMaxWithPlugin = 16;
 
 Time now() { return std::chrono::steady_clock::now(); }
 
@@ -40,6 +45,7 @@ Time now() { return std::chrono::steady_clock::now(); }
 struct LaunchQueue::State : std::enable_shared_from_this<State> {
   std::mutex mutex;
   std::condition_variable submitted;  // the first slot was settled, or the queue is closing
+  std::condition_variable has_room;   // half of what the plugin may have has been executed
   std::condition_variable finished;   // a launch has been executed
   // All below are under `mutex`.
   std::deque<std::shared_ptr<Place::Slot>> slots;
@@ -48,6 +54,7 @@ struct LaunchQueue::State : std::enable_shared_from_this<State> {
   std::uint64_t first_unfinished = 0;
   std::deque<bool> is_finished;
   std::deque<std::shared_ptr<Place::Slot>> launched;  // or about to be, and not yet forgotten
+  std::uint64_t num_with_plugin = 0;
   std::uint64_t next_goal = kNoGoal;  // the least that is awaited of `first_unfinished`
   bool is_closing = false;
   std::thread thread;
@@ -58,8 +65,7 @@ struct LaunchQueue::State : std::enable_shared_from_this<State> {
   void run();
   // How many launches may be unfinished.
   std::uint64_t limit() const;
-  // Blocks until the launches before number `goal` have been executed. A waiting thread is not
-  // woken for each of them: switching to it would take the time of a small program.
+  // Blocks until the launches before number `goal` have been executed.
   void await(std::unique_lock<std::mutex>& lock, std::uint64_t goal);
   // Destroys what launches that have been executed still hold.
   void forget_finished(std::unique_lock<std::mutex>& lock);
@@ -72,8 +78,12 @@ struct LaunchQueue::State : std::enable_shared_from_this<State> {
 void LaunchQueue::State::run() {
   std::unique_lock lock(mutex);
   while (true) {
+    if (num_with_plugin >= kMaxWithPlugin) {
+      has_room.wait(lock, [&] { return num_with_plugin <= kMaxWithPlugin / 2; });
+    }
     submitted.wait(lock, [&] { return slots.empty() ? is_closing : slots.front()->is_settled; });
     if (slots.empty()) return;
+    ++num_with_plugin;
     const std::shared_ptr<Place::Slot> slot = std::move(slots.front());
     slots.pop_front();
     launched.push_back(slot);
@@ -146,8 +156,10 @@ void LaunchQueue::State::finish(const Place::Slot& slot, std::optional<Time> sta
   static base::Metric& time = base::metric("ExecuteTime");
   double seconds = 0;
   bool is_awaited = false;
+  bool makes_room = false;
   {
     const std::lock_guard lock(mutex);
+    makes_room = --num_with_plugin == kMaxWithPlugin / 2;
     if (start.has_value()) {
       // What was launched while its predecessor ran has not run meanwhile.
       const Time end = now();
@@ -165,6 +177,7 @@ void LaunchQueue::State::finish(const Place::Slot& slot, std::optional<Time> sta
     is_awaited = first_unfinished >= next_goal;
     if (is_awaited) next_goal = kNoGoal;
   }
+  if (makes_room) has_room.notify_one();
   if (is_awaited) finished.notify_all();
   if (base::tracing_is_on()) [[unlikely]]
     trace(slot.name, seconds);

@@ -41,7 +41,7 @@ TEST(defaults_hold_without_environment) {
   settings().reload();
   EXPECT_EQ(settings().compilation_cache_size(), 2048);
   EXPECT_EQ(settings().cpu_num_devices(), 1);
-  EXPECT_EQ(settings().max_inflight_launches(), 32);
+  EXPECT_EQ(settings().max_inflight_launches(), 128);
   EXPECT(settings().enable_param_aliasing());
   EXPECT(!settings().no_special_scalars());
   EXPECT_EQ(settings().xla_flags(), "");

@@ -11,7 +11,6 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -33,7 +32,7 @@ struct Control {
   std::mutex mutex;
   std::condition_variable changed;
   std::map<std::string, Status> failures;
-  std::set<std::string> hanging;
+  std::map<std::string, int> hanging;  // with how many calls still pass
   std::map<std::string, int> waiting;
   std::map<std::string, int> calls;
   std::map<std::string, int> live;
@@ -47,12 +46,16 @@ struct Control {
   std::optional<Status> enter(const std::string& call) {
     std::unique_lock lock(mutex);
     ++calls[call];
-    if (hanging.contains(call)) {
-      ++waiting[call];
-      changed.notify_all();
-      changed.wait(lock, [&] { return !hanging.contains(call); });
-      --waiting[call];
-    }
+    const auto passes = [&] {
+      const auto found = hanging.find(call);
+      if (found == hanging.end()) return true;
+      if (found->second == 0) return false;
+      --found->second;
+      return true;
+    };
+    ++waiting[call];
+    changed.wait(lock, passes);
+    --waiting[call];
     const auto failure = failures.find(call);
     return failure != failures.end() ? std::optional(failure->second) : std::nullopt;
   }

@@ -658,9 +658,12 @@ FAKE_EXPORT void fake_plugin_fail(const char* call, int code, const char* messag
   if (code != 0) control().failures[call] = {static_cast<PJRT_Error_Code>(code), message};
 }
 
-FAKE_EXPORT void fake_plugin_hang(const char* call) {
-  const std::lock_guard lock(control().mutex);
-  control().hanging.insert(call);
+FAKE_EXPORT void fake_plugin_hang(const char* call, int num_passing) {
+  {
+    const std::lock_guard lock(control().mutex);
+    control().hanging[call] = num_passing;
+  }
+  control().changed.notify_all();
 }
 
 FAKE_EXPORT void fake_plugin_release() {

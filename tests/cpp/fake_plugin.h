@@ -48,8 +48,10 @@ class FakePlugin {
   void fail(const char* call, int code, const char* message) const {
     function<void(const char*, int, const char*)>("fake_plugin_fail")(call, code, message);
   }
-  // The call blocks until release().
-  void hang(const char* call) const { function<void(const char*)>("fake_plugin_hang")(call); }
+  // The call blocks until release(), but for the next `num_passing` times.
+  void hang(const char* call, int num_passing = 0) const {
+    function<void(const char*, int)>("fake_plugin_hang")(call, num_passing);
+  }
   // Lets go of all that hangs; nothing hangs any more.
   void release() const { function<void()>("fake_plugin_release")(); }
   // How many threads hang in the call now.

@@ -143,6 +143,40 @@ TEST(steps_that_donate_are_launched_while_the_first_one_runs) {
   EXPECT_EQ(fake.live("buffer"), 2);
 }
 
+TEST(a_plugin_gets_further_launches_when_half_of_its_own_are_done) {
+  constexpr int kMost = 16;
+  const AsyncFake fake;
+  base::settings().max_inflight_launches.set(4 * kMost);
+  runtime::Device& device = runtime::device(0);
+  const Tensor one = tensor(device, {1});
+  const Tensor total = tensor(device, {0});
+  const auto train = [&](int num_steps) {
+    for (int step = 0; step < num_steps; ++step) {
+      add_(total, one);
+      runtime::sync(device, false);
+    }
+  };
+  // How many may be unfinished depends on how long the last ones took.
+  constexpr int kFirst = 30;
+  train(kFirst);
+  runtime::sync(device, true);
+  fake.hang("Execution");
+  train(2 * kMost + 1);
+  const auto launched_after = [&](int num_more_executed, int expected) {
+    fake.hang("Execution", num_more_executed);
+    const auto num_launched = [&] { return fake.calls("PJRT_LoadedExecutable_Execute") - kFirst; };
+    EXPECT(testing::eventually([&] { return num_launched() >= expected; }));
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    return num_launched();
+  };
+  EXPECT_EQ(launched_after(0, kMost), kMost);
+  EXPECT_EQ(launched_after(kMost / 2 - 1, kMost), kMost);
+  EXPECT_EQ(launched_after(1, kMost + kMost / 2), kMost + kMost / 2);
+  fake.release();
+  EXPECT_EQ(values_of(total)[0], 2.0f * kMost + 1 + kFirst);
+  base::settings().reload();
+}
+
 TEST(places_in_a_queue_keep_their_order_whoever_submits_first) {
   runtime::LaunchQueue queue;
   std::vector<int> order;
