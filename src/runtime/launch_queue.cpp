@@ -34,9 +34,12 @@ constexpr std::uint64_t kNoGoal = std::numeric_limits<std::uint64_t>::max();
 // long, within the user's limit.
 constexpr std::uint64_t kMaxLongLaunches = 8;
 constexpr double kSecondsAhead = 0.1;
-// The plugin gets so many at most, and further ones when it has half of them left: each holds its
-// results and its working memory from then on.
-constexpr std::uint64_t kMaxWithPlugin = 16;
+// The plugin has as many as take this long, between these bounds, and gets further ones when half
+// of them are left. Each holds its results and its working memory from then on, and XLA's CPU
+// plugin runs a program of milliseconds faster when fewer wait behind it.
+constexpr double kSecondsWithPlugin = 0.01;
+constexpr double kMinWithPlugin = 2;
+constexpr double kMaxWithPlugin = 16;
 
 Time now() { return std::chrono::steady_clock::now(); }
 
@@ -45,7 +48,7 @@ Time now() { return std::chrono::steady_clock::now(); }
 struct LaunchQueue::State : std::enable_shared_from_this<State> {
   std::mutex mutex;
   std::condition_variable submitted;  // the first slot was settled, or the queue is closing
-  std::condition_variable has_room;   // half of what the plugin may have has been executed
+  std::condition_variable has_room;   // the plugin has `refill_at` launches left
   std::condition_variable finished;   // a launch has been executed
   // All below are under `mutex`.
   std::deque<std::shared_ptr<Place::Slot>> slots;
@@ -55,6 +58,7 @@ struct LaunchQueue::State : std::enable_shared_from_this<State> {
   std::deque<bool> is_finished;
   std::deque<std::shared_ptr<Place::Slot>> launched;  // or about to be, and not yet forgotten
   std::uint64_t num_with_plugin = 0;
+  std::uint64_t refill_at = 0;        // how many the plugin has left when it gets further ones
   std::uint64_t next_goal = kNoGoal;  // the least that is awaited of `first_unfinished`
   bool is_closing = false;
   std::thread thread;
@@ -65,6 +69,8 @@ struct LaunchQueue::State : std::enable_shared_from_this<State> {
   void run();
   // How many launches may be unfinished.
   std::uint64_t limit() const;
+  // Blocks while the plugin has enough.
+  void await_room(std::unique_lock<std::mutex>& lock);
   // Blocks until the launches before number `goal` have been executed.
   void await(std::unique_lock<std::mutex>& lock, std::uint64_t goal);
   // Destroys what launches that have been executed still hold.
@@ -78,9 +84,7 @@ struct LaunchQueue::State : std::enable_shared_from_this<State> {
 void LaunchQueue::State::run() {
   std::unique_lock lock(mutex);
   while (true) {
-    if (num_with_plugin >= kMaxWithPlugin) {
-      has_room.wait(lock, [&] { return num_with_plugin <= kMaxWithPlugin / 2; });
-    }
+    await_room(lock);
     submitted.wait(lock, [&] { return slots.empty() ? is_closing : slots.front()->is_settled; });
     if (slots.empty()) return;
     ++num_with_plugin;
@@ -108,6 +112,14 @@ std::uint64_t LaunchQueue::State::limit() const {
   if (mean_seconds <= 0) return least;
   const double ahead = std::min(kSecondsAhead / mean_seconds, static_cast<double>(most));
   return std::max(static_cast<std::uint64_t>(ahead), least);
+}
+
+void LaunchQueue::State::await_room(std::unique_lock<std::mutex>& lock) {
+  const double enough = kSecondsWithPlugin / std::max(mean_seconds, 1e-9);
+  const auto most = static_cast<std::uint64_t>(std::clamp(enough, kMinWithPlugin, kMaxWithPlugin));
+  if (num_with_plugin < most) return;
+  refill_at = most / 2;
+  has_room.wait(lock, [&] { return num_with_plugin <= refill_at; });
 }
 
 void LaunchQueue::State::await(std::unique_lock<std::mutex>& lock, std::uint64_t goal) {
@@ -159,7 +171,7 @@ void LaunchQueue::State::finish(const Place::Slot& slot, std::optional<Time> sta
   bool makes_room = false;
   {
     const std::lock_guard lock(mutex);
-    makes_room = --num_with_plugin == kMaxWithPlugin / 2;
+    makes_room = --num_with_plugin == refill_at;
     if (start.has_value()) {
       // What was launched while its predecessor ran has not run meanwhile.
       const Time end = now();
