@@ -3,8 +3,8 @@
 Of the first step: recording, lowering to text, and XLA's compilation. Of a later one: recording,
 the barrier (walking the graph and finding its program), execution, the whole step when it is waited
 for, and a step in a row that is waited for once. `bare` is the step's own executable run in a loop,
-by turns with such rows. Each model runs in a process of its own, and once more on each side for its
-peak memory.
+before and after each such row. Each model runs in a process of its own, and once more on each side
+for its peak memory.
 """
 
 from __future__ import annotations
@@ -102,21 +102,21 @@ def time_in_a_row(eager_step: TrainingStep, step: TrainingStep, samples: int) ->
             torch_xla.sync()
         torch_xla.sync(wait=True)
 
-    eager, xla, _ = take_turns(
-        [
-            lambda: run(eager_step),
-            lambda: run(step),
-            lambda: bare.append(time_bare(step, in_a_row)),
-        ],
+    def run_bare() -> None:
+        bare.append(time_bare(step, in_a_row))
+
+    eager, _, xla, _ = take_turns(
+        [lambda: run(eager_step), run_bare, lambda: run(step), run_bare],
         samples,
         after=lambda: time.sleep(SETTLING_SECONDS),
     )
     figures = {"eager": eager.median(), "step": xla.median()}
     figures |= {"best_eager": eager.best(), "best_step": xla.best()}
     figures = {name: seconds / in_a_row for name, seconds in figures.items()}
-    bare = bare[-samples:]  # those that did not warm up
-    # The machine's speed changes from one second to the next: beside the row just before.
-    beside = [row / in_a_row / alone for row, alone in zip(xla.wall, bare, strict=True)]
+    bare = bare[-2 * samples :]  # those that did not warm up
+    # The machine's speed changes from one second to the next, and is less after eager PyTorch.
+    around = [statistics.fmean(pair) for pair in zip(bare[::2], bare[1::2], strict=True)]
+    beside = [row / in_a_row / alone for row, alone in zip(xla.wall, around, strict=True)]
     figures |= {"bare": statistics.median(bare), "best_bare": min(bare)}
     return figures | {"step_to_bare": statistics.median(beside)}
 
