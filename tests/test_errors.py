@@ -362,7 +362,11 @@ def test_running_out_of_memory_is_torchs_error():
         except torch.OutOfMemoryError as error:
             print("OutOfMemoryError")
         del huge
+        try:  # fails after the launch, where the one before failed in it
+            torch.rand(10**12, device="xla").sum().item()
+        except torch.OutOfMemoryError as error:
+            print("OutOfMemoryError")
         print(torch.ones(2, device="xla").tolist())
         """
     )
-    assert out.splitlines() == ["OutOfMemoryError", "[1.0, 1.0]"]
+    assert out.splitlines() == ["OutOfMemoryError", "OutOfMemoryError", "[1.0, 1.0]"]

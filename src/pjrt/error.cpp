@@ -6,10 +6,14 @@
 namespace torch_xla::pjrt {
 namespace {
 
-base::ErrorKind kind_of(ErrorCode code) {
+base::ErrorKind kind_of(ErrorCode code, std::string_view message) {
   switch (code) {
     case ErrorCode::kResourceExhausted: return base::ErrorKind::kOutOfMemory;
     case ErrorCode::kUnimplemented: return base::ErrorKind::kUnimplemented;
+    case ErrorCode::kInternal:
+      // What fails after the launch, XLA's CPU client reports as internal: the cause is in words.
+      return message.find("Out of memory") != std::string_view::npos ? base::ErrorKind::kOutOfMemory
+                                                                     : base::ErrorKind::kRuntime;
     default: return base::ErrorKind::kRuntime;
   }
 }
@@ -40,7 +44,7 @@ std::string_view to_string(ErrorCode code) {
 }
 
 Error::Error(ErrorCode code, std::string call, std::string message)
-    : base::Error(kind_of(code), base::str(call, ": ", to_string(code), ": ", message)),
+    : base::Error(kind_of(code, message), base::str(call, ": ", to_string(code), ": ", message)),
       code_(code),
       call_(std::move(call)),
       message_(std::move(message)) {}

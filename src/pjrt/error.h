@@ -33,7 +33,8 @@ enum class ErrorCode {
 // The code as absl prints it: "RESOURCE_EXHAUSTED".
 std::string_view to_string(ErrorCode code);
 
-// Its kind is kOutOfMemory for RESOURCE_EXHAUSTED, kUnimplemented for UNIMPLEMENTED, else kRuntime.
+// Its kind is kOutOfMemory for RESOURCE_EXHAUSTED, and for an INTERNAL error that says so;
+// kUnimplemented for UNIMPLEMENTED; else kRuntime.
 // `what()` reads "PJRT_Client_Compile: INVALID_ARGUMENT: <the plugin's message>".
 class Error : public base::Error {
  public:

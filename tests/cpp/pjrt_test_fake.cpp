@@ -133,6 +133,16 @@ TEST(test_every_code_becomes_the_right_error) {
   }
 }
 
+TEST(test_internal_error_about_memory_is_out_of_memory) {
+  const Fake fake;
+  const auto client = fake.make_client();
+  fake.controls.fail("PJRT_Client_Compile", 13,
+                     "Error preparing computation: Out of memory allocating 8 bytes.");
+  const Error error = error_of([&] { client->compile(add_program(), portable()); });
+  EXPECT(error.code() == ErrorCode::kInternal);
+  EXPECT(error.kind() == base::ErrorKind::kOutOfMemory);
+}
+
 TEST(test_a_client_that_does_not_start_leaves_nothing) {
   const Fake fake;
   EXPECT_THROWS(fake.make_client({{"no_such_option", true}}), "unknown option no_such_option");
