@@ -166,9 +166,20 @@ def test_copies_are_deep(device, copy_tensor, requires_grad):
 
 
 def test_storages_are_refused_with_a_reason(device):
-    tensor = torch.ones(2, device=device)
-    with pytest.raises(NotImplementedError, match="no storage"):
-        torch.zeros(2, device=device).set_(tensor.untyped_storage(), 0, (2,), (1,))
+    storage = torch.ones(2, device=device).untyped_storage()
+    for arguments in [(storage, 0, (2,), (1,)), (storage,)]:
+        with pytest.raises(NotImplementedError, match="no storage"):
+            torch.zeros(2, device=device).set_(*arguments)
+    for read in [repr, list, lambda storage: storage[0]]:
+        with pytest.raises(NotImplementedError, match="no storage"):
+            read(storage)
+
+
+def test_a_loaded_storage_is_taken_whole(device):
+    values = torch.UntypedStorage(torch.arange(6.0).view(torch.uint8).tolist())
+    storage = torch.serialization._get_restore_location(device)(values, "cpu")
+    taken = torch.zeros(2, device=device).set_(storage)
+    assert taken.device == device and taken.tolist() == [0, 1, 2, 3, 4, 5]
 
 
 @pytest.mark.parametrize("save", [torch.save, xm.save])

@@ -113,6 +113,10 @@ def _set_from_storage(
     return tensor.set_(part)  # type: ignore[call-overload, no-any-return]
 
 
+def _set_from_whole_storage(tensor: torch.Tensor, source: torch.UntypedStorage) -> torch.Tensor:
+    return _set_from_storage(tensor, source, 0, (source.nbytes() // tensor.itemsize,), (1,))
+
+
 def _rebuild_tensors() -> None:
     """PyTorch rebuilds a saved or copied tensor of a device without storage by `data.to(device)`,
     which is no leaf if `data` requires gradients; then it fails to set `requires_grad`. And for
@@ -194,7 +198,7 @@ _library = torch.library.Library("aten", "IMPL")
 
 
 def install() -> None:
-    """Register with `torch.load`, and the operator by which it makes tensors out of storages; mend
+    """Register with `torch.load`, and the operators that make tensors out of storages; mend
     what rebuilds tensors."""
     torch.serialization.register_package(27, _tag, _restore)
     _rebuild_tensors()
@@ -202,3 +206,4 @@ def install() -> None:
     _refuse_views()
     _storages_have_no_address()
     _library.impl("set_.source_Storage_storage_offset", _set_from_storage, "XLA")
+    _library.impl("set_.source_Storage", _set_from_whole_storage, "XLA")
