@@ -94,6 +94,9 @@
     "(an error).")                                                                                 \
   X(std::int64_t, graph_size_warning, "XLA_GRAPH_SIZE_WARNING", 100000, kNotInKey,                 \
     "Warn once when that many operations were recorded on a device without a barrier; 0: never.")  \
+  X(std::int64_t, wait_warning, "XLA_WAIT_WARNING", 60, kNotInKey,                                 \
+    "Warn when a thread has waited for the device or the compiler for that many seconds, and say " \
+    "for what; 0: never.")                                                                         \
   X(std::string, metrics_file, "XLA_METRICS_FILE", "", kNotInKey,                                  \
     "File to which the metrics report is appended at every barrier, or `STDERR` or `STDOUT`.")     \
   X(std::string, save_tensors_file, "XLA_SAVE_TENSORS_FILE", "", kNotInKey,                        \

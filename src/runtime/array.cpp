@@ -7,14 +7,20 @@
 
 #include "base/error.h"
 #include "runtime/device.h"
+#include "runtime/watched_wait.h"
 
 namespace torch_xla::runtime {
 namespace {
 
+// "graph 1f0c..., of 120 operations (started at train.py:12)"
+std::string launch_text(const LaunchDescription& launch) {
+  return launch.where.empty() ? launch.program
+                              : base::str(launch.program, " (started at ", launch.where, ")");
+}
+
 std::string failure_text(const LaunchDescription& launch, const char* what) {
-  std::string text = base::str("running ", launch.program);
-  if (!launch.where.empty()) text += base::str(" (started at ", launch.where, ")");
-  text += base::str(" failed: ", what, "; its ", launch.num_outputs, " results are lost");
+  std::string text = base::str("running ", launch_text(launch), " failed: ", what, "; its ",
+                               launch.num_outputs, " results are lost");
   if (launch.num_donated > 0) {
     text += base::str(", and so are ", launch.num_donated, " inputs that they were to replace");
   }
@@ -102,23 +108,32 @@ void Array::set_taken() {
 }
 
 void Array::wait_launched() const {
-  int state = state_.load(std::memory_order_acquire);
-  while (state == kPending) {
+  if (state_.load(std::memory_order_acquire) == kPending) {
+    const WatchedWait watched([this] { return base::str("the launch of ", description()); });
     state_.wait(kPending, std::memory_order_acquire);
-    state = state_.load(std::memory_order_acquire);
   }
-  if (state == kFailed) std::rethrow_exception(error_);
+  if (is_failed()) std::rethrow_exception(error_);
 }
 
 void Array::wait_ready() const {
   wait_launched();
   for (const pjrt::Buffer& shard : buffers_) {
     try {
-      shard.ready_event().await();
+      await_watched(shard.ready_event(), [this] {
+        return launch_ == nullptr
+                   ? base::str("the copy of ", description())
+                   : base::str(launch_text(*launch_), " on xla:", device_->ordinal());
+      });
     } catch (const pjrt::Error& error) {
       raise(error);
     }
   }
+}
+
+std::string Array::description() const {
+  const std::string where = graph::to_string(location_);
+  return base::str(base::to_string(shape()), " on xla:", device_->ordinal(),
+                   where.empty() ? "" : ", made at ", where);
 }
 
 bool Array::is_ready() const {

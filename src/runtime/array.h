@@ -82,6 +82,8 @@ class Array final : public graph::Data {
 
   Array(Device& device, base::Shape shape);
   bool holds_memory() const;
+  // Its type, device and line, for messages.
+  std::string description() const;
 
   Device* device_;
   graph::Location location_ = 0;

@@ -2,6 +2,7 @@
 // the calls of our own kernels in it, and everything that decides what XLA makes of the text.
 #include "runtime/compile.h"
 
+#include <algorithm>
 #include <chrono>
 #include <fstream>
 #include <mutex>
@@ -18,6 +19,7 @@
 #include "runtime/disk_cache.h"
 #include "runtime/platform_options.h"
 #include "runtime/preload.h"
+#include "runtime/watched_wait.h"
 
 namespace torch_xla::runtime {
 namespace {
@@ -209,6 +211,10 @@ std::unique_ptr<pjrt::Executable> compile(const std::string& text,
   handles.add();
   uncached.add();
   const base::TimedSection timed(time);
+  const WatchedWait watched([&text] {
+    return base::str("XLA to compile a program of ", std::count(text.begin(), text.end(), '\n'),
+                     " lines");
+  });
   return client().pjrt_client().compile(text, options);
 }
 

@@ -14,6 +14,7 @@
 #include "base/settings.h"
 #include "base/trace_events.h"
 #include "runtime/observe.h"
+#include "runtime/watched_wait.h"
 
 namespace torch_xla::runtime {
 
@@ -123,6 +124,8 @@ void LaunchQueue::State::await_room(std::unique_lock<std::mutex>& lock) {
 }
 
 void LaunchQueue::State::await(std::unique_lock<std::mutex>& lock, std::uint64_t goal) {
+  if (first_unfinished >= goal) return;
+  const WatchedWait watched([this] { return base::str("the launches of ", line); });
   while (first_unfinished < goal) {
     next_goal = std::min(next_goal, goal);
     finished.wait(lock);

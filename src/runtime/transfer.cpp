@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/metrics.h"
 #include "pjrt/client.h"
+#include "runtime/watched_wait.h"
 
 namespace torch_xla::runtime {
 namespace {
@@ -98,7 +99,12 @@ void download(std::span<const Download> downloads) {
   }
   // Also after a failure: what was started writes to the callers' memory until it has ended.
   for (std::size_t i = 0; i < events.size(); ++i) {
-    attempt(downloads[i], [&] { events[i].await(); });
+    attempt(downloads[i], [&] {
+      await_watched(events[i], [&] {
+        return base::str("the copy of ", base::to_string(downloads[i].array->shape()),
+                         " from xla:", downloads[i].array->device().ordinal());
+      });
+    });
   }
   if (failure != nullptr) std::rethrow_exception(failure);
   bytes.record(static_cast<double>(num_bytes));
