@@ -16,7 +16,7 @@ namespace torch_xla::runtime {
 // thread really has to wait, holding no lock that `what` takes.
 class WatchedWait {
  public:
-  // `what` completes the sentence "waiting for ...". It is called if the wait is long, on another
+  // `what` completes "a thread has waited 60 s for ...". It is called if the wait is long, on another
   // thread, before this object has been destroyed.
   explicit WatchedWait(std::function<std::string()> what);
   ~WatchedWait();
