@@ -16,8 +16,8 @@ namespace torch_xla::runtime {
 // thread really has to wait, holding no lock that `what` takes.
 class WatchedWait {
  public:
-  // `what` completes "a thread has waited 60 s for ...". It is called if the wait is long, on another
-  // thread, before this object has been destroyed.
+  // `what` completes "a thread has waited 60 s for ...". It is called if the wait is long, on
+  // another thread, before this object has been destroyed.
   explicit WatchedWait(std::function<std::string()> what);
   ~WatchedWait();
   WatchedWait(const WatchedWait&) = delete;
