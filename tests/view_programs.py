@@ -229,11 +229,7 @@ class ProgramMaker:
         return f"{self.fresh()} = {name}{self.view_of(self.value(name))}"
 
     def view_of(self, t: torch.Tensor) -> str:
-        kinds = [self.rearranged, self.cut, self.cut, self.reshaped]
-        # After a write, CPU tensors make the gradient of as_strided from their base, others (which
-        # replay their views) from the view that it was called on.
-        if not (self.has_grad and t._is_view()):
-            kinds.append(self.strided)
+        kinds = [self.rearranged, self.cut, self.cut, self.reshaped, self.strided]
         if t.is_complex() or self.chance(0.15):
             kinds.append(self.reinterpreted)
         return self.rng.choice(kinds)(t)

@@ -20,6 +20,7 @@
 #include "aten/operator.h"
 #include "aten/out_kernel.h"
 #include "aten/record.h"
+#include "aten/strided.h"
 #include "aten/views.h"
 #include "ops/registry.h"
 
@@ -156,6 +157,7 @@ void find_unknown_names() {
 
 TORCH_LIBRARY_IMPL(aten, XLA, m) {
   register_views(m);
+  register_strided(m);
   register_copying_views(m);
   register_copies(m);
   register_indexing(m);
@@ -169,6 +171,7 @@ TORCH_LIBRARY_IMPL(aten, AutogradXLA, m) {
   register_copying_views(m);
   register_composites_autograd(m);
   register_derivatives(m);
+  register_strided_autograd(m);
   register_splits(m);
 }
 

@@ -563,27 +563,9 @@ at::Tensor flatten(const at::Tensor& self, std::int64_t start_dim, std::int64_t 
   return aten::reshape(self, shape);
 }
 
-at::Tensor as_strided_copy(const at::Tensor& self, at::IntArrayRef size, at::IntArrayRef stride,
-                           std::optional<std::int64_t> storage_offset) {
-  return self.as_strided(size, stride, storage_offset).clone(at::MemoryFormat::Contiguous);
-}
-
-at::Tensor as_strided_scatter(const at::Tensor& self, const at::Tensor& src, at::IntArrayRef size,
-                              at::IntArrayRef stride, std::optional<std::int64_t> storage_offset) {
-  const at::Tensor out = self.clone();
-  const at::Tensor slice = out.as_strided(size, stride, storage_offset);
-  TORCH_CHECK(src.sizes() == slice.sizes(),
-              "expected src to have a size equal to the slice of self. src size = ", src.sizes(),
-              ", slice size = ", slice.sizes());
-  slice.copy_(src);
-  return out;
-}
-
 }  // namespace
 
 void register_views(torch::Library& m) {
-  m.impl("as_strided_copy", as_strided_copy);
-  m.impl("as_strided_scatter", as_strided_scatter);
   m.impl("alias", alias);
   m.impl("detach", alias);
   m.impl("view", view);

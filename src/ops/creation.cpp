@@ -59,9 +59,6 @@ void register_filled(Registry& m) {
          [](Context& context, Dims size, Dims, MaybeDType dtype) {
            return filled(context, size, output_dtype(context, dtype), 0);
          });
-  m.impl("new_empty_strided", [](Context& context, Value self, Dims size, Dims, MaybeDType dtype) {
-    return filled(context, size, dtype.value_or(self.dtype()), 0);
-  });
   m.impl("full", [](Context& context, Dims size, Value fill_value, MaybeDType dtype) {
     return filled(size, dtype.value_or(number_dtype(context.builder, fill_value.dtype())),
                   fill_value);

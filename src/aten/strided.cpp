@@ -1,0 +1,148 @@
+// Strides that leave gaps between the elements, or repeat some, are a view of memory without.
+#include "aten/strided.h"
+
+#include <ATen/EmptyTensor.h>
+#include <ATen/MemoryOverlap.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/empty_strided.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <memory>
+#include <utility>
+
+#include "aten/record.h"
+#include "aten/tensor.h"
+#include "aten/view_maker.h"
+
+namespace torch_xla::aten {
+namespace {
+
+using torch::autograd::DifferentiableViewMeta;
+using torch::autograd::ViewFunc;
+
+at::Tensor empty_strided(at::IntArrayRef size, at::IntArrayRef stride,
+                         std::optional<at::ScalarType> dtype, std::optional<at::Layout> layout,
+                         std::optional<at::Device> device, std::optional<bool> pin_memory) {
+  static auto* const record = new Recorder("aten::empty_strided", "");
+  const at::AutoDispatchBelowADInplaceOrView guard;
+  const at::Tensor meta = at::empty_strided(size, stride, at::kFloat, {}, at::kMeta, {});
+  if (meta.numel() == 0 || meta.is_non_overlapping_and_dense()) {
+    return (*record)({size, stride, dtype, layout, device, pin_memory});
+  }
+  const auto span = static_cast<std::int64_t>(at::detail::computeStorageNbytes(size, stride, 1));
+  const std::vector<std::int64_t> row = {span};
+  const std::vector<std::int64_t> step = {1};
+  return (*record)({row, step, dtype, layout, device, pin_memory}).as_strided(size, stride, 0);
+}
+
+at::Tensor new_empty_strided(const at::Tensor& self, at::IntArrayRef size, at::IntArrayRef stride,
+                             std::optional<at::ScalarType> dtype, std::optional<at::Layout> layout,
+                             std::optional<at::Device> device, std::optional<bool> pin_memory) {
+  const at::TensorOptions options =
+      self.options().merge_in(at::TensorOptions().dtype(dtype).layout(layout).device(device));
+  return at::empty_strided(size, stride, options.pinned_memory(pin_memory));
+}
+
+at::Tensor as_strided_copy(const at::Tensor& self, at::IntArrayRef size, at::IntArrayRef stride,
+                           std::optional<std::int64_t> storage_offset) {
+  return self.as_strided(size, stride, storage_offset).clone(at::MemoryFormat::Contiguous);
+}
+
+// A copy that lies in a copy of all the memory of `self` as `self` does in that.
+at::Tensor clone_with_memory(const at::Tensor& self) {
+  const graph::TensorType& memory = *expect_xla(self, "as_strided_scatter", "self").alias()->type();
+  const auto width = static_cast<std::int64_t>(self.element_size());
+  const std::int64_t count = memory.shape.num_bytes() / width;
+  const bool is_whole = self.numel() == count && self.is_non_overlapping_and_dense();
+  if (is_whole || at::has_internal_overlap(self) == at::MemOverlap::Yes) return self.clone();
+  const at::Tensor all = self.as_strided({count}, {1}, 0).clone();
+  return all.as_strided(self.sizes(), self.strides(), self.storage_offset());
+}
+
+at::Tensor as_strided_scatter(const at::Tensor& self, const at::Tensor& src, at::IntArrayRef size,
+                              at::IntArrayRef stride, std::optional<std::int64_t> storage_offset) {
+  const at::AutoDispatchBelowADInplaceOrView guard;
+  at::Tensor out = clone_with_memory(self);
+  const at::Tensor slice = out.as_strided(size, stride, storage_offset);
+  TORCH_CHECK(src.sizes() == slice.sizes(),
+              "expected src to have a size equal to the slice of self. src size = ", src.sizes(),
+              ", slice size = ", slice.sizes());
+  slice.copy_(src);
+  return out;
+}
+
+// The view of a base, wherever in its memory that begins.
+class StridedView final : public ViewFunc {
+ public:
+  StridedView(const at::Tensor& view, const at::Tensor& base)
+      : sizes_(view.sizes()),
+        strides_(view.strides()),
+        offset_(view.storage_offset() - base.storage_offset()) {}
+  at::Tensor operator()(const at::Tensor& base) const override {
+    return base.as_strided(sizes_, strides_, base.storage_offset() + offset_);
+  }
+  std::unique_ptr<ViewFunc> clone_and_set(
+      std::optional<std::vector<c10::SymInt>> = std::nullopt,
+      std::optional<std::vector<at::Tensor>> = std::nullopt) const override {
+    return std::make_unique<StridedView>(*this);
+  }
+
+ private:
+  at::DimVector sizes_;
+  at::DimVector strides_;
+  std::int64_t offset_;
+};
+
+// After a write, and for the gradient of one, autograd makes views anew from their base. On devices
+// with strides it does so by the view's own; on this one it repeats the calls, which for
+// `as_strided` means other elements (the base of the gradient begins at 0) and fewer gradients
+// (none where the view in between has no part).
+void take_from_base(const at::Tensor& self, const at::Tensor& view) {
+  if (as_xla(view) == nullptr || view.is_inference()) return;
+  DifferentiableViewMeta* const old = torch::autograd::impl::get_view_autograd_meta(view);
+  if (old == nullptr || !old->shared_view_info()) return;
+  const torch::autograd::ViewInfo& info = old->get_backward_view();
+  const TensorImpl* const base = as_xla(info.base_);
+  if (base == nullptr || base->dtype() != view.dtype()) return;
+  if (sign_bits_of(*base) != sign_bits_of(*as_xla(view))) return;
+  if (info.base_.is_same(self) && self.storage_offset() == 0) return;
+  torch::autograd::ViewInfo direct(info.base_, std::make_unique<StridedView>(view, info.base_),
+                                   info.rev_view_fn_);
+  auto fresh = std::make_unique<DifferentiableViewMeta>(
+      view.unsafeGetTensorImpl(), std::move(direct), std::nullopt,
+      /*shared_view_info=*/true, old->get_creation_meta());
+  fresh->grad_fn_ = old->grad_fn_;
+  fresh->output_nr_ = old->output_nr_;
+  fresh->requires_grad_ = old->requires_grad_;
+  fresh->fw_grad_ = std::exchange(old->fw_grad_, nullptr);
+  view.unsafeGetTensorImpl()->set_autograd_meta(std::move(fresh));
+}
+
+class StridedViewKernel final : public c10::OperatorKernel {
+ public:
+  void operator()(const c10::OperatorHandle& handle, c10::DispatchKeySet keys,
+                  torch::jit::Stack* stack) {
+    const std::size_t count = handle.schema().arguments().size();
+    const at::Tensor self = torch::jit::peek(*stack, 0, count).toTensor();
+    // One function serves all devices; the keys say which kernel it calls in turn.
+    handle.getComputedKernelForDispatchKey(c10::DispatchKey::AutogradCPU)
+        .callBoxed(handle, keys, stack);
+    take_from_base(self, stack->back().toTensor());
+  }
+};
+
+}  // namespace
+
+void register_strided(torch::Library& m) {
+  m.impl("empty_strided", empty_strided);
+  m.impl("new_empty_strided", new_empty_strided);
+  m.impl("as_strided_copy", as_strided_copy);
+  m.impl("as_strided_scatter", as_strided_scatter);
+}
+
+void register_strided_autograd(torch::Library& m) {
+  m.impl("as_strided", torch::CppFunction::makeFromBoxedKernel(c10::BoxedKernel::makeFromFunctor(
+                           std::make_unique<StridedViewKernel>())));
+}
+
+}  // namespace torch_xla::aten
