@@ -1,69 +1,30 @@
 """Random programs of views, in-place writes and gradients, run on the CPU and on xla alike.
 
-A program is a list of Python lines over named tensors. `ProgramMaker` grows one while running it on
-the CPU, so that every line fits the shapes at hand; `find_failures` runs many programs on xla with
-two barriers per batch and compares every tensor, gradient and error; `shrink` drops the lines that
-a failure does not need. `python tests/view_programs.py --first 0 --count 500` runs them by hand.
+`ViewPrograms` grows a program while running it on the CPU, so that every line fits the shapes at
+hand; random_programs.py runs, compares and shrinks. By hand: `python tests/view_programs.py --first
+0 --count 500`.
 """
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import random
-import time
-import warnings
-from dataclasses import dataclass, field
 
 import torch
-
-import torch_xla
+from random_programs import Program, Run, ask, command_line
+from random_programs import search as search_programs
 
 FLOATS = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
 INTEGERS = [torch.int64, torch.int32, torch.int16]
 DTYPES = [*FLOATS, *INTEGERS, torch.bool, torch.complex64]
 
 
-@dataclass
-class Program:
-    seed: int
-    lines: list[str] = field(default_factory=list)
-    barrier: int = 0  # the line before which everything so far is computed
-
-    def text(self) -> str:
-        body = [f"# program {self.seed}", *self.lines]
-        body.insert(1 + min(self.barrier, len(self.lines)), "torch_xla.sync()")
-        return "\n".join(body)
-
-
-class Run:
-    """A program's tensors on one device, and how each of its lines ended."""
+class ViewRun(Run):
+    """Ends in a backward pass over what requires a gradient."""
 
     def __init__(self, program: Program, device: str) -> None:
-        self.program = program
-        self.errors: list[str] = []
-        self.scope: dict[str, object] = {"torch": torch, "make": self.make, "mask": self.mask}
-        self.scope["index"] = self.index
+        super().__init__(program, device)
         self.scope["backward"] = self.backward
-        self.device = device
-
-    def make(self, shape, dtype, seed, grad=False):
-        count = 1
-        for size in shape:
-            count *= size
-        values = (torch.arange(count) * (2 * seed + 3) + seed) % 7 - 3
-        if dtype == torch.bool:
-            values = values > 0
-        tensor = values.to(dtype).reshape(shape).to(self.device)
-        if dtype.is_complex:
-            tensor = tensor * (1 + 2j)
-        return tensor.detach().requires_grad_(grad)
-
-    def mask(self, shape, seed):
-        return self.make(shape, torch.bool, seed)
-
-    def index(self, values):
-        return torch.tensor(values, device=self.device)
 
     def backward(self, weights=5):
         total = None
@@ -76,26 +37,6 @@ class Run:
             total = part if total is None else total + part
         if total is not None:
             total.backward()
-
-    def tensors(self) -> dict[str, torch.Tensor]:
-        return {k: v for k, v in sorted(self.scope.items()) if isinstance(v, torch.Tensor)}
-
-    def line(self, text: str) -> str:
-        """Runs a line; the name of the error's type, or nothing."""
-        try:
-            exec(text, self.scope)
-            self.errors.append("")
-        except Exception as error:
-            self.errors.append(type(error).__name__)
-            self.scope["last_error"] = str(error)
-        return self.errors[-1]
-
-    def outcome(self) -> dict[str, torch.Tensor]:
-        out = self.tensors()
-        for name, tensor in list(out.items()):
-            if ask(tensor, "is_leaf") is True and tensor.grad is not None:
-                out[name + ".grad"] = tensor.grad
-        return out
 
 
 def offsets(tensor: torch.Tensor) -> list[int]:
@@ -127,10 +68,12 @@ def has_defined_writes(written: torch.Tensor, read: torch.Tensor) -> bool:
 
 
 class ProgramMaker:
+    run_class: type[Run] = ViewRun
+
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
         self.program = Program(seed)
-        self.run = Run(self.program, "cpu")
+        self.run = self.run_class(self.program, "cpu")
         self.has_grad = self.rng.random() < 0.5
         self.count = 0
 
@@ -523,154 +466,10 @@ class ProgramMaker:
         return self.program
 
 
-def ask(tensor: torch.Tensor, fact: str):
-    """An attribute, or the error's type: views that an in-place write made invalid raise."""
-    try:
-        return getattr(tensor, fact)
-    except RuntimeError as error:
-        return type(error).__name__
-
-
-def difference(name: str, want: torch.Tensor, got: torch.Tensor, values: torch.Tensor) -> str:
-    """How a tensor differs from the CPU's; `values` is `got` on the CPU."""
-    # A gradient's own version says only how torch's engine added its parts up.
-    facts = ["dtype", "shape", "requires_grad", "is_leaf"]
-    for fact in facts if name.endswith(".grad") else [*facts, "_version"]:
-        a, b = ask(want, fact), ask(got, fact)
-        if a != b:
-            return f"{name}.{fact}: {a} on cpu, {b} on xla"
-    if want.numel() and [s for s, n in zip(want.stride(), want.shape, strict=True) if n > 1] != [
-        s for s, n in zip(got.stride(), got.shape, strict=True) if n > 1
-    ]:
-        return f"{name}.stride(): {want.stride()} on cpu, {got.stride()} on xla"
-    if want.numel() and want.storage_offset() != got.storage_offset():
-        return f"{name}.storage_offset(): {want.storage_offset()}, {got.storage_offset()} on xla"
-    want, values = want.detach(), values.detach()
-    if want.dtype in (torch.float16, torch.bfloat16):
-        want, values = want.float(), values.float()
-    if not torch.allclose(want, values, rtol=2e-2, atol=1e-3, equal_nan=True):
-        return f"{name}: {want.tolist()} on cpu, {values.tolist()} on xla"
-    return ""
-
-
-def compare(cpu: Run, xla: Run) -> str:
-    for i, (want, got) in enumerate(zip(cpu.errors, xla.errors, strict=True)):
-        if want != got:
-            why = xla.scope.get("last_error") if got else cpu.scope.get("last_error")
-            line = cpu.program.lines[i]
-            return f"{line}: {want or 'no error'} on cpu, {got or 'no error'} on xla: {why}"
-    want, got = cpu.outcome(), xla.outcome()
-    if want.keys() != got.keys():
-        return f"tensors {sorted(want)} on cpu, {sorted(got)} on xla"
-    values = dict(zip(got, torch_xla._XLAC._to_cpu(list(got.values())), strict=True))
-    for name in want:
-        if found := difference(name, want[name], got[name], values[name]):
-            return found
-    return ""
-
-
-def run_line_by_line(run: Run, first: int, last: int) -> None:
-    for line in run.program.lines[first:last]:
-        run.line(line)
-
-
-def find_failures(programs: list[Program]) -> list[tuple[Program, str]]:
-    """Runs all the programs with two barriers for the lot."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        cpu = [Run(p, "cpu") for p in programs]
-        xla = [Run(p, "xla") for p in programs]
-        for run in cpu:
-            run_line_by_line(run, 0, len(run.program.lines))
-        for run in xla:
-            run_line_by_line(run, 0, run.program.barrier)
-        torch_xla.sync()
-        for run in xla:
-            run_line_by_line(run, run.program.barrier, len(run.program.lines))
-        torch_xla.sync()
-        out = []
-        for a, b in zip(cpu, xla, strict=True):
-            if found := compare(a, b):
-                out.append((a.program, found))
-        return out
-
-
-def still_fails(program: Program) -> str:
-    try:
-        found = find_failures([program])
-    except Exception as error:
-        return f"{type(error).__name__}: {error}"
-    return found[0][1] if found else ""
-
-
-def is_sound(program: Program) -> bool:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        run = Run(program, "cpu")
-        run_line_by_line(run, 0, len(program.lines))
-    return "NameError" not in run.errors
-
-
-def shrink(program: Program) -> tuple[Program, str]:
-    """The program without the lines that its failure does not need, and the failure."""
-    found = still_fails(program)
-    if not found:
-        return program, ""
-    i = len(program.lines) - 1
-    while i >= 0:
-        lines = program.lines[:i] + program.lines[i + 1 :]
-        barrier = program.barrier - (1 if i < program.barrier else 0)
-        smaller = Program(program.seed, lines, barrier)
-        if is_sound(smaller) and (again := still_fails(smaller)):
-            program, found = smaller, again
-        i -= 1
-    last = Program(program.seed, program.lines, len(program.lines))
-    if again := still_fails(last):
-        program, found = last, again
-    return program, found
-
-
-def make_programs(first: int, count: int) -> list[Program]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return [ProgramMaker(seed).make() for seed in range(first, first + count)]
-
-
-def search(first: int, count: int, batch: int = 50, max_failures: int = 5) -> list[str]:
+def search(first: int, count: int) -> list[str]:
     """The texts of shrunk failing programs."""
-    failures: list[str] = []
-    for start in range(first, first + count, batch):
-        programs = make_programs(start, min(batch, first + count - start))
-        try:
-            failing = find_failures(programs)
-        except Exception as error:  # a program that does not compile takes its batch along
-            failing = [(p, str(error)) for p in programs if still_fails(p)]
-            failing = failing or [(Program(start), f"only as a batch: {error}")]
-        for program, found in failing:
-            smaller, why = shrink(program)
-            failures.append(f"{smaller.text()}\n# {why or found + ' (only in a batch)'}\n")
-        if len(failures) >= max_failures:
-            break
-    return failures
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--count", type=int, default=200)
-    parser.add_argument("--batch", type=int, default=50)
-    parser.add_argument("--max-failures", type=int, default=10)
-    parser.add_argument("--print", action="store_true", help="print the programs, run nothing")
-    options = parser.parse_args()
-    if options.print:
-        for program in make_programs(options.first, options.count):
-            print(program.text(), end="\n\n")
-        return
-    start = time.time()
-    failures = search(options.first, options.count, options.batch, options.max_failures)
-    print("\n".join(failures))
-    print(f"{len(failures)} failures; {time.time() - start:.1f} s")
+    return search_programs(ProgramMaker, first, count)
 
 
 if __name__ == "__main__":
-    main()
+    command_line(ProgramMaker, __doc__)

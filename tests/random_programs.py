@@ -1,0 +1,249 @@
+"""Runs random programs on the CPU and on xla, compares what they leave, and shrinks what differs.
+
+A program is a list of Python lines over named tensors. A maker (`view_programs.ProgramMaker`,
+`autograd_programs.ProgramMaker`) grows one from a seed while running it on the CPU. Many programs
+run on xla with two barriers for the lot; every tensor, gradient and error is compared, and a
+program that differs loses the lines that it does not need for that.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+import warnings
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import torch
+
+import torch_xla
+
+
+@dataclass
+class Program:
+    seed: int
+    lines: list[str] = field(default_factory=list)
+    barrier: int = 0  # the line before which everything so far is computed
+
+    def text(self) -> str:
+        body = [f"# program {self.seed}", *self.lines]
+        body.insert(1 + min(self.barrier, len(self.lines)), "torch_xla.sync()")
+        return "\n".join(body)
+
+
+class Run:
+    """A program's tensors on one device, and how each of its lines ended."""
+
+    rtol, atol = 2e-2, 1e-3
+
+    def __init__(self, program: Program, device: str) -> None:
+        self.program = program
+        self.errors: list[str] = []
+        self.scope: dict[str, object] = {"torch": torch, "make": self.make, "mask": self.mask}
+        self.scope["index"] = self.index
+        self.device = device
+
+    def make(self, shape, dtype, seed, grad=False):
+        count = 1
+        for size in shape:
+            count *= size
+        values = (torch.arange(count) * (2 * seed + 3) + seed) % 7 - 3
+        if dtype == torch.bool:
+            values = values > 0
+        tensor = values.to(dtype).reshape(shape).to(self.device)
+        if dtype.is_complex:
+            tensor = tensor * (1 + 2j)
+        return tensor.detach().requires_grad_(grad)
+
+    def mask(self, shape, seed):
+        return self.make(shape, torch.bool, seed)
+
+    def index(self, values):
+        return torch.tensor(values, device=self.device)
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        return {k: v for k, v in sorted(self.scope.items()) if isinstance(v, torch.Tensor)}
+
+    def line(self, text: str) -> str:
+        """Runs a line; the name of the error's type, or nothing."""
+        try:
+            exec(text, self.scope)
+            self.errors.append("")
+        except Exception as error:
+            self.errors.append(type(error).__name__)
+            self.scope["last_error"] = str(error)
+        return self.errors[-1]
+
+    def lines(self, first: int, last: int) -> None:
+        for line in self.program.lines[first:last]:
+            self.line(line)
+
+    def outcome(self) -> dict[str, torch.Tensor]:
+        out = self.tensors()
+        for name, tensor in list(out.items()):
+            keeps = ask(tensor, "is_leaf") is True or ask(tensor, "retains_grad") is True
+            if keeps and tensor.grad is not None:
+                out[name + ".grad"] = tensor.grad
+        return out
+
+    def facts(self, name: str) -> list[str]:
+        """What is compared of a tensor beside its values."""
+        facts = ["dtype", "shape", "requires_grad", "is_leaf", "stride", "storage_offset"]
+        # A gradient's own version says only how torch's engine added its parts up.
+        return facts if name.endswith(".grad") else [*facts, "_version"]
+
+
+class Maker(Protocol):
+    run_class: type[Run]
+
+    def __init__(self, seed: int) -> None: ...
+    def make(self) -> Program: ...
+
+
+def ask(tensor: torch.Tensor, fact: str):
+    """An attribute, or the error's type: views that an in-place write made invalid raise."""
+    try:
+        if fact == "stride":  # of an element that has a next one
+            if not tensor.numel():
+                return ()
+            return tuple(s for s, n in zip(tensor.stride(), tensor.shape, strict=True) if n > 1)
+        if fact == "storage_offset":
+            return tensor.storage_offset() if tensor.numel() else 0
+        return getattr(tensor, fact)
+    except RuntimeError as error:
+        return type(error).__name__
+
+
+def difference(name: str, want: torch.Tensor, got: torch.Tensor, values: torch.Tensor, run: Run):
+    """How a tensor differs from the CPU's, or ""; `values` is `got` on the CPU."""
+    for fact in run.facts(name):
+        a, b = ask(want, fact), ask(got, fact)
+        if a != b:
+            return f"{name}.{fact}: {a} on cpu, {b} on xla"
+    want, values = want.detach(), values.detach()
+    if want.dtype in (torch.float16, torch.bfloat16):
+        want, values = want.float(), values.float()
+    if not torch.allclose(want, values, rtol=run.rtol, atol=run.atol, equal_nan=True):
+        return f"{name}: {want.tolist()} on cpu, {values.tolist()} on xla"
+    return ""
+
+
+def compare(cpu: Run, xla: Run) -> str:
+    for i, (want, got) in enumerate(zip(cpu.errors, xla.errors, strict=True)):
+        if want != got:
+            why = xla.scope.get("last_error") if got else cpu.scope.get("last_error")
+            line = cpu.program.lines[i]
+            return f"{line}: {want or 'no error'} on cpu, {got or 'no error'} on xla: {why}"
+    want, got = cpu.outcome(), xla.outcome()
+    if want.keys() != got.keys():
+        return f"tensors {sorted(want)} on cpu, {sorted(got)} on xla"
+    values = dict(zip(got, torch_xla._XLAC._to_cpu(list(got.values())), strict=True))
+    for name in want:
+        if found := difference(name, want[name], got[name], values[name], xla):
+            return found
+    return ""
+
+
+def find_failures(maker: type[Maker], programs: list[Program]) -> list[tuple[Program, str]]:
+    """Runs all the programs with two barriers for the lot."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        cpu = [maker.run_class(p, "cpu") for p in programs]
+        xla = [maker.run_class(p, "xla") for p in programs]
+        for run in cpu:
+            run.lines(0, len(run.program.lines))
+        for run in xla:
+            run.lines(0, run.program.barrier)
+        torch_xla.sync()
+        for run in xla:
+            run.lines(run.program.barrier, len(run.program.lines))
+        torch_xla.sync()
+        out = []
+        for a, b in zip(cpu, xla, strict=True):
+            if found := compare(a, b):
+                out.append((a.program, found))
+        return out
+
+
+def still_fails(maker: type[Maker], program: Program) -> str:
+    try:
+        found = find_failures(maker, [program])
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return found[0][1] if found else ""
+
+
+def is_sound(maker: type[Maker], program: Program) -> bool:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        run = maker.run_class(program, "cpu")
+        run.lines(0, len(program.lines))
+    return "NameError" not in run.errors
+
+
+def shrink(maker: type[Maker], program: Program) -> tuple[Program, str]:
+    """The program without the lines that its failure does not need, and the failure."""
+    found = still_fails(maker, program)
+    if not found:
+        return program, ""
+    i = len(program.lines) - 1
+    while i >= 0:
+        lines = program.lines[:i] + program.lines[i + 1 :]
+        barrier = program.barrier - (1 if i < program.barrier else 0)
+        smaller = Program(program.seed, lines, barrier)
+        if is_sound(maker, smaller) and (again := still_fails(maker, smaller)):
+            program, found = smaller, again
+        i -= 1
+    last = Program(program.seed, program.lines, len(program.lines))
+    if again := still_fails(maker, last):
+        program, found = last, again
+    return program, found
+
+
+def make_programs(maker: type[Maker], first: int, count: int) -> list[Program]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return [maker(seed).make() for seed in range(first, first + count)]
+
+
+def search(
+    maker: type[Maker], first: int, count: int, batch: int = 50, max_failures: int = 5
+) -> list[str]:
+    """The texts of shrunk failing programs."""
+    failures: list[str] = []
+    for start in range(first, first + count, batch):
+        programs = make_programs(maker, start, min(batch, first + count - start))
+        try:
+            failing = find_failures(maker, programs)
+        except Exception as error:  # a program that does not compile takes its batch along
+            failing = [(p, str(error)) for p in programs if still_fails(maker, p)]
+            failing = failing or [(Program(start), f"only as a batch: {error}")]
+        for program, found in failing:
+            smaller, why = shrink(maker, program)
+            failures.append(f"{smaller.text()}\n# {why or found + ' (only in a batch)'}\n")
+        if len(failures) >= max_failures:
+            break
+    return failures
+
+
+def command_line(maker: type[Maker], description: str | None) -> None:
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--count", type=int, default=200)
+    parser.add_argument("--batch", type=int, default=50)
+    parser.add_argument("--max-failures", type=int, default=10)
+    parser.add_argument("--print", action="store_true", help="print the programs, run nothing")
+    parser.add_argument("--quick", action="store_true", help="compile quickly, as the tests do")
+    options = parser.parse_args()
+    if options.print:
+        for program in make_programs(maker, options.first, options.count):
+            print(program.text(), end="\n\n")
+        return
+    if options.quick:
+        torch_xla.set_custom_compile_options(
+            {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
+        )
+    start = time.time()
+    failures = search(maker, options.first, options.count, options.batch, options.max_failures)
+    print("\n".join(failures))
+    print(f"{len(failures)} failures; {time.time() - start:.1f} s")
