@@ -97,6 +97,33 @@ void Builder::check_operands(std::string_view name, std::span<const Value> opera
   }
 }
 
+void Builder::define(std::string_view name, std::span<const Value> operands,
+                     std::span<const Value> results) {
+  if (results.empty()) return;
+  const auto first = static_cast<std::uint32_t>(operand_ids_.size());
+  const auto count = static_cast<std::uint32_t>(operands.size());
+  for (const Value& operand : operands) operand_ids_.push_back(operand.id_);
+  definitions_.resize(results.back().id_ + std::size_t{1});
+  for (const Value& result : results) {
+    definitions_[result.id_] = {name, &result.type_->type, first, count};
+  }
+}
+
+Builder::Definition Builder::definition(std::uint32_t id) const {
+  if (id >= definitions_.size()) return {};
+  const OperandRange& range = definitions_[id];
+  return {range.name, range.type, std::span(operand_ids_).subspan(range.first, range.count)};
+}
+
+const Dims* Builder::slice_starts(std::uint32_t id) const {
+  const auto found = slice_starts_.find(id);
+  return found == slice_starts_.end() ? nullptr : &found->second;
+}
+
+void Builder::set_slice_starts(const Value& slice, const Dims& starts) {
+  if (mode_ == Mode::kText) slice_starts_.emplace(slice.id_, starts);
+}
+
 void Builder::append_value(std::string& out, const Value& value) const {
   std::array<char, 12> digits;
   const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), value.id_).ptr;
@@ -154,7 +181,9 @@ Value Builder::op(std::string_view name, std::span<const Value> operands, const 
                   std::string_view properties, std::span<const std::string> regions) {
   check_operands(name, operands);
   const Value value = new_value(intern(result));
-  if (mode_ == Mode::kText) append_op({&value, 1}, name, operands, properties, regions);
+  if (mode_ == Mode::kTypesOnly) return value;
+  define(name, operands, {&value, 1});
+  append_op({&value, 1}, name, operands, properties, regions);
   return value;
 }
 
@@ -165,7 +194,9 @@ Values Builder::op(std::string_view name, std::span<const Value> operands,
   Values values;
   values.reserve(results.size());
   for (const Type& result : results) values.push_back(new_value(intern(result)));
-  if (mode_ == Mode::kText) append_op(values, name, operands, properties, regions, attributes);
+  if (mode_ == Mode::kTypesOnly) return values;
+  define(name, operands, values);
+  append_op(values, name, operands, properties, regions, attributes);
   return values;
 }
 

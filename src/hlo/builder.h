@@ -126,10 +126,27 @@ class Builder {
   // What a call of the function with these operands gives.
   const std::vector<Type>& function_results(const std::string& name, const Values& operands) const;
 
+  // The custom call that hands its operands through and that no pass looks through, for platforms
+  // whose compiler drops `stablehlo.optimization_barrier` too early. Empty: there is none.
+  std::string_view barrier_call() const { return barrier_call_; }
+  void set_barrier_call(std::string_view target) { barrier_call_ = target; }
+
+  // What computes a value: the operation's name and the ids of its operands. No name: a parameter,
+  // a region's argument. Kept with Mode::kText only.
+  struct Definition {
+    std::string_view name;
+    const Type* type = nullptr;  // the value's
+    std::span<const std::uint32_t> operands;
+  };
+  Definition definition(std::uint32_t id) const;
+  // Where a `stablehlo.slice` without strides starts in its operand; null for all other values.
+  const Dims* slice_starts(std::uint32_t id) const;
+  void set_slice_starts(const Value& slice, const Dims& starts);
+
   // The module with `results` as what its public function `name` returns. Call once, last.
   std::string finish(std::span<const Value> results, std::string_view name = "main");
 
-  // What the functions of hlo/ops.h are made of.
+  // What the functions of hlo/ops.h are made of. The operation's `name` is a literal.
   //
   // `properties` is the inside of `<{...}>`, `regions` are texts that `region` gave, `attributes`
   // is the inside of the `{...}` of attributes that are not the operation's own.
@@ -165,6 +182,8 @@ class Builder {
   };
 
   Value new_value(const InternedType* type) { return Value(this, type, next_id_++); }
+  void define(std::string_view name, std::span<const Value> operands,
+              std::span<const Value> results);
   void check_operands(std::string_view name, std::span<const Value> operands) const;
   void append_op(std::span<const Value> results, std::string_view name,
                  std::span<const Value> operands, std::string_view properties,
@@ -176,6 +195,16 @@ class Builder {
   Mode mode_;
   Precision default_precision_ = Precision::kDefault;
   std::uint32_t next_id_ = 0;
+  struct OperandRange {
+    std::string_view name;
+    const Type* type = nullptr;
+    std::uint32_t first = 0;  // in operand_ids_
+    std::uint32_t count = 0;
+  };
+  std::vector<OperandRange> definitions_;  // by id; shorter than there are ids
+  std::vector<std::uint32_t> operand_ids_;
+  std::unordered_map<std::uint32_t, Dims> slice_starts_;
+  std::string_view barrier_call_;
   int region_depth_ = 0;
   std::string body_;  // operations of the region being emitted
   std::string functions_text_;

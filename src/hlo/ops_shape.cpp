@@ -1,5 +1,6 @@
 // Operations that move elements: their result sizes are computed here exactly as the specification
 // states them. Gathers and scatters are in ops_index.cpp.
+#include <algorithm>
 #include <array>
 
 #include "hlo/checks.h"
@@ -119,10 +120,16 @@ Value slice(Value operand, const Dims& start_indices, const Dims& limit_indices,
   }
   // A slice of the operand's own sizes is the whole of it: every stride steps over single elements.
   if (result.dims == operand.dims()) return unchanged(operand);
-  return operand.builder().op(kName, {&operand, 1}, result,
-                              "start_indices = " + array_attribute(start_indices) +
-                                  ", limit_indices = " + array_attribute(limit_indices) +
-                                  ", strides = " + array_attribute(strides));
+  Builder& builder = operand.builder();
+  const Value slice = builder.op(kName, {&operand, 1}, result,
+                                 "start_indices = " + array_attribute(start_indices) +
+                                     ", limit_indices = " + array_attribute(limit_indices) +
+                                     ", strides = " + array_attribute(strides));
+  const auto is_one = [](std::int64_t stride) { return stride == 1; };
+  if (std::all_of(strides.begin(), strides.end(), is_one)) {
+    builder.set_slice_starts(slice, start_indices);
+  }
+  return slice;
 }
 
 Value dynamic_slice(Value operand, const Values& start_indices, const Dims& slice_sizes) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "hlo/in_place.h"
 #include "ops/promotion.h"
 #include "ops/reduce.h"
 #include "ops/registry.h"
@@ -161,7 +162,7 @@ Value run_steps(const Alignment& a, Value log_probs, bool upwards, const Step& n
         const Value scores = next(t, args[1], hlo::reshape(here, a.state_dims()));
         const Value update = hlo::reshape(scores, {1, a.batch, a.states});
         return {hlo::add(args[0], number(1)), scores,
-                hlo::dynamic_update_slice(args[2], update, {t, zero, zero})};
+                hlo::update_slice(args[2], update, {t, zero, zero})};
       });
   return results[2];
 }

@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "base/error.h"
+#include "hlo/in_place.h"
 #include "ops/promotion.h"
 #include "ops/reduce.h"
 #include "ops/registry.h"
@@ -90,7 +91,7 @@ Value scan_in_order(Value x, Value identity, std::int64_t dim, const hlo::Binary
         hlo::Values starts(x.dims().size(), number(0));
         starts[static_cast<std::size_t>(dim)] = args[0];
         const Value sum = combine(args[1], hlo::dynamic_slice(args[2], starts, line));
-        return {hlo::add(args[0], number(1)), sum, hlo::dynamic_update_slice(args[2], sum, starts)};
+        return {hlo::add(args[0], number(1)), sum, hlo::update_slice(args[2], sum, starts)};
       });
   return results[2];
 }

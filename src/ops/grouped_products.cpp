@@ -6,6 +6,7 @@
 #include <bit>
 #include <functional>
 
+#include "hlo/in_place.h"
 #include "ops/expression.h"
 #include "ops/linear_algebra.h"
 #include "ops/matrix_batch.h"
@@ -73,7 +74,7 @@ Value rows_by_group(Value rows, Value matrices, Value ends) {
     const Value old = hlo::dynamic_slice(state, {tile.start, zero}, part);
     const Value is_inside = hlo::broadcast_in_dim(tile.is_inside, part, {0});
     const Value now = hlo::select(is_inside, product, old);
-    return hlo::dynamic_update_slice(state, now, {tile.start, zero});
+    return hlo::update_slice(state, now, {tile.start, zero});
   });
 }
 
@@ -97,7 +98,7 @@ Value product_of_each_group(Value lhs, Value rhs, Value ends) {
     const Dims part = {1, dims[1], dims[2]};
     const Value sum =
         hlo::dynamic_slice(state, {tile.group, zero, zero}, part) + hlo::reshape(product, part);
-    return hlo::dynamic_update_slice(state, sum, {tile.group, zero, zero});
+    return hlo::update_slice(state, sum, {tile.group, zero, zero});
   };
   return convert(for_each_tile(ends, length, size, out, step), lhs.dtype());
 }

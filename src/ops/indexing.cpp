@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "hlo/in_place.h"
 #include "ops/reduce.h"
 #include "ops/scan.h"
 #include "ops/views.h"
@@ -166,7 +167,7 @@ Value scatter_along(Value self, std::int64_t dim, Value index, Value src,
   }
   if (part.dims() != self.dims()) {
     const Value origin = scalar(self.builder(), DType::kInt64, 0);
-    written = hlo::dynamic_update_slice(self, written, hlo::Values(at(self.rank()), origin));
+    written = hlo::update_slice(self, written, hlo::Values(at(self.rank()), origin));
   }
   return hlo::reshape(written, dims);
 }

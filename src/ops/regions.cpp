@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/stored_dtype.h"
+#include "hlo/in_place.h"
 #include "hlo/ops.h"
 #include "ops/expression.h"
 #include "ops/promotion.h"
@@ -83,22 +84,10 @@ class RegionEmitter {
   Values barrier() const {
     const Values operands(operands_.begin(), operands_.end());
     const std::size_t num_carried = op_.parameters.num_carried;
-    if (!options_.has_host_kernels) {
-      Values results = hlo::optimization_barrier(operands);
-      results.resize(num_carried);
-      return results;
-    }
-    hlo::CustomCall call;
-    call.call_target_name = "torch_xla.optimization_barrier";
+    // What is computed later has another memory: else the copy that it takes where the operand is
+    // still in use may be made, and kept, long before.
     const bool is_ordered = operands.size() > num_carried;
-    for (std::size_t i = 0; i < num_carried; ++i) {
-      const auto index = static_cast<std::int64_t>(i);
-      call.results.push_back(operands[i].type());
-      // What is computed later has another memory: else the copy that it takes where the operand is
-      // still in use may be made, and kept, long before.
-      if (!is_ordered) call.output_operand_aliases.push_back({index, index});
-    }
-    return hlo::custom_call(operands, call);
+    return hlo::hidden(operands, num_carried, !is_ordered);
   }
 
   Values cond() const {
@@ -192,8 +181,7 @@ class RegionEmitter {
   static Value with_slice_at(const Value& sequence, const Value& slice, const Value& index) {
     base::Dims sizes = sequence.dims();
     sizes[0] = 1;
-    return hlo::dynamic_update_slice(sequence, hlo::reshape(slice, sizes),
-                                     start_at(sequence, index));
+    return hlo::update_slice(sequence, hlo::reshape(slice, sizes), start_at(sequence, index));
   }
 
   const RegionOp& op_;

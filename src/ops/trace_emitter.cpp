@@ -79,7 +79,10 @@ class TraceEmitter {
         options_(options),
         trace_(trace),
         leaves_(std::move(leaves)),
-        slots_(slots) {}
+        slots_(slots) {
+    // See src/aten/barrier_kernel.cpp.
+    if (options.has_host_kernels) builder.set_barrier_call("torch_xla.optimization_barrier");
+  }
 
   std::vector<Value> run() {
     std::size_t num_results = 0;

@@ -9,6 +9,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "hlo/in_place.h"
 
 namespace torch_xla::ops {
 namespace {
@@ -145,8 +146,10 @@ Value slice_write(Value parent, Value update, std::int64_t dim, const Promotable
   if (update.dims() == parent.dims()) return update;
   if (length == 1) step = 1;
   if (step == 1) {
-    const Value written =
-        hlo::dynamic_update_slice(parent, update, start_indices(parent, dim, start));
+    Dims starts(at(parent.rank()), 0);
+    if (start.is_constant()) starts[at(dim)] = start.constant().to<std::int64_t>();
+    const Value written = hlo::update_slice(parent, update, start_indices(parent, dim, start),
+                                            start.is_constant() ? &starts : nullptr);
     // XLA:CPU moves a reshape of the result into the operands, fuses them, and then writes in place
     // what the update still reads.
     return hlo::optimization_barrier({written})[0];
