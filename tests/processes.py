@@ -8,10 +8,10 @@ import sys
 import textwrap
 
 
-def run_in_process(code: str, **environment: str) -> str:
+def run_in_process(code: str, *arguments: str, **environment: str) -> str:
     """What the program prints; fails the test if it does not end well."""
     done = subprocess.run(
-        [sys.executable, "-P", "-c", textwrap.dedent(code)],
+        [sys.executable, "-P", "-c", textwrap.dedent(code), *arguments],
         capture_output=True,
         text=True,
         env={**os.environ, **environment},

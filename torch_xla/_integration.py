@@ -15,7 +15,15 @@ from typing import Any
 
 import torch
 
-from torch_xla import _XLAC, _device_module, _dynamo, _module_moves, _plugins, _serialization
+from torch_xla import (
+    _XLAC,
+    _background,
+    _device_module,
+    _dynamo,
+    _module_moves,
+    _plugins,
+    _serialization,
+)
 from torch_xla.utils import checkpoint
 
 
@@ -126,6 +134,7 @@ def install() -> None:
     # Programs under way are waited for, and the plugin's memory is given back, before the
     # interpreter takes down what they may call.
     atexit.register(_XLAC._shutdown)
+    _background.install()
     torch._register_device_module("xla", _device_module)
     _seed_along()
     _announce_optimizer_kernels()

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 import torch_xla.torch_xla as _top
-from torch_xla import _causes, _devices, _nested
+from torch_xla import _background, _causes, _devices, _nested
 from torch_xla._devices import DeviceLike
 from torch_xla.core import xla_model as xm
 from torch_xla.distributed.spmd import sharding
@@ -40,6 +40,11 @@ class _DeviceQueues:
     def close(self) -> None:
         self.loaded.close()
         self.uploaded.close()
+
+
+def _close_all(queues: Iterable[_DeviceQueues]) -> None:
+    for each in queues:
+        each.close()
 
 
 def _batch_size(batch: Any, dim: int) -> int | None:
@@ -187,8 +192,7 @@ class ParallelLoader:
 
     def close(self) -> None:
         """End the threads; batches that nobody took are dropped."""
-        for queues in self._queues.values():
-            queues.close()
+        _close_all(self._queues.values())
 
     def __enter__(self) -> ParallelLoader:
         return self
@@ -200,21 +204,23 @@ class ParallelLoader:
         # The threads know the queues alone: a loader that nobody holds any more ends them.
         queues = [self._queues[device] for device in self._devices]
         limit = (self._batchdim,) if self._fixed_batch_size else None
-        load = threading.Thread(
-            target=_load, args=(self._cpu_loader, queues, limit), name="xla-load", daemon=True
+        _background.start(
+            "xla-load",
+            _load,
+            (self._cpu_loader, queues, limit),
+            end=lambda: _close_all(queues),
         )
-        load.start()
         for device in self._devices:
             # Several uploads at a time would come in any order, so a lock gives each its turn.
             turns = _Turns()
             remaining = _Remaining(num_uploaders)
             for _ in range(num_uploaders):
-                threading.Thread(
-                    target=_upload,
-                    args=(self._queues[device], device, self._input_sharding, turns, remaining),
-                    name="xla-upload",
-                    daemon=True,
-                ).start()
+                _background.start(
+                    "xla-upload",
+                    _upload,
+                    (self._queues[device], device, self._input_sharding, turns, remaining),
+                    end=self._queues[device].close,
+                )
 
     def __del__(self) -> None:
         if hasattr(self, "_queues"):

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from torch_xla import _XLAC
+from torch_xla import _XLAC, _background
 
 
 def on_ready_callback(tensor: torch.Tensor, callback: Callable[[], Any]) -> None:
@@ -28,7 +28,8 @@ def on_ready_callback(tensor: torch.Tensor, callback: Callable[[], Any]) -> None
         finally:
             callback()
 
-    threading.Thread(target=wait, name="xla-on-ready", daemon=True).start()
+    # An exit waits for the device anyhow, and so does the thread, which nothing else ends.
+    _background.start("xla-on-ready", wait, (), end=lambda: None)
 
 
 def on_ready_event(tensor: torch.Tensor) -> threading.Event:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
 from collections.abc import Callable
 from typing import Any
+
+from torch_xla import _background
 
 
 class AsyncClosureHandler:
@@ -21,14 +24,14 @@ class AsyncClosureHandler:
         self._failure: BaseException | None = None  # under _lock
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None  # under _lock
+        self._is_ending = False
 
     def run(self, closure: Callable[[], Any]) -> None:
         """Queue a function."""
         self.raise_failure()
         with self._lock:
             if self._thread is None:
-                self._thread = threading.Thread(target=self._work, daemon=True)
-                self._thread.start()
+                self._thread = _background.start("xla-closures", self._work, (), end=self._end)
         self._queue.put(closure)
 
     def run_all(self, closures: list[Callable[[], Any]]) -> None:
@@ -49,11 +52,17 @@ class AsyncClosureHandler:
         if failure is not None:
             raise RuntimeError(f"an asynchronous closure failed: {failure}") from failure
 
+    def _end(self) -> None:
+        """What is queued is dropped."""
+        self._is_ending = True
+        with contextlib.suppress(queue.Full):  # then it is not waiting
+            self._queue.put_nowait(lambda: None)
+
     def _work(self) -> None:
-        while True:
+        while not self._is_ending:
             closure = self._queue.get()
             try:
-                if self._failure is None:
+                if self._failure is None and not self._is_ending:
                     closure()
             except BaseException as failure:
                 with self._lock:
