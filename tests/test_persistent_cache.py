@@ -149,6 +149,98 @@ def test_entry_that_is_no_file_is_a_miss(tmp_path):
     assert run_in_process(ONE, XLA_PERSISTENT_CACHE_PATH=str(tmp_path)) == "1"
 
 
+# Two programs, of which it prints how many XLA compiled.
+TWO = """
+    import torch, torch_xla
+    from torch_xla.debug import metrics
+    for size in (4, 5):
+        assert (torch.arange(size, device="xla") * 2 + 1).tolist()[1] == 3
+    print(metrics.counter_value("UncachedCompile") or 0)
+"""
+
+
+def run_two(directory: pathlib.Path | str, **environment: str) -> tuple[int, list[str]]:
+    """How many were compiled, and what was said about the cache."""
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", textwrap.dedent(TWO)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "XLA_PERSISTENT_CACHE_PATH": str(directory), **environment},
+        check=True,
+    )
+    lines = done.stderr.splitlines()
+    return int(done.stdout), [line for line in lines if "the cache of compiled programs" in line]
+
+
+def test_files_of_any_length_end_no_process(tmp_path):
+    assert run_two(tmp_path) == (2, [])
+    for file in [*entries(tmp_path), *tmp_path.glob("*.xlauses")]:
+        os.truncate(file, 8 << 40)
+    compiled, said = run_two(tmp_path)
+    assert compiled == 2
+    # The list, and the program that is asked for first; what makes room for it removes the other.
+    assert len(said) == 2 and all("damaged or not an entry" in line for line in said)
+    assert run_two(tmp_path) == (0, [])
+
+
+def link(entry: pathlib.Path) -> None:
+    entry.rename(entry.with_suffix(".moved"))
+    entry.symlink_to(entry.with_suffix(".moved"))
+
+
+def give_away(path: pathlib.Path) -> None:
+    os.chown(path, 12345, 12345)
+
+
+is_root = os.geteuid() == 0  # who alone can make files of another user
+
+
+def test_programs_that_others_may_have_planted_are_not_run(tmp_path):
+    run_two(tmp_path)
+    changes = {
+        "others may write to it (mode 0666)": lambda entry: entry.chmod(0o666),
+        "it is no file, but a link": link,
+        "it belongs to user 12345": give_away if is_root else None,
+    }
+    for reason, change in changes.items():
+        if change is None:
+            continue
+        for entry in entries(tmp_path):
+            change(entry)
+        compiled, said = run_two(tmp_path)
+        assert compiled == 2  # and so they are replaced
+        assert len(said) == 1 and reason in said[0]  # of both
+        assert "chmod go-w" in said[0] and "XLA_PERSISTENT_CACHE_OWNERS" in said[0]
+    assert run_two(tmp_path) == (0, [])
+
+
+def test_directories_of_others_are_neither_read_nor_written(tmp_path):
+    directory = tmp_path / "torch_xla" / "programs"
+    by_default = {"XLA_PERSISTENT_CACHE": "1", "XDG_CACHE_HOME": str(tmp_path)}
+    run_two(directory)
+    before = sorted(directory.iterdir())
+    directory.chmod(0o777)
+    for chosen, environment in ((directory, {}), ("", by_default)):
+        compiled, said = run_two(chosen, **environment)
+        assert compiled == 2 and len(said) == 1
+        assert f"{directory} is not used: others may write to it (mode 0777)" in said[0]
+    assert sorted(directory.iterdir()) == before
+    directory.chmod(0o755)
+    assert run_two(directory) == (0, [])
+
+
+@pytest.mark.skipif(not is_root, reason="only root makes files of another user")
+def test_a_directory_of_another_user_is_used_if_that_user_is_trusted(tmp_path):
+    run_two(tmp_path)
+    for path in [*tmp_path.iterdir(), tmp_path]:
+        give_away(path)
+    read_only = {"XLA_PERSISTENT_CACHE_READ_ONLY": "1"}
+    assert run_two(tmp_path, XLA_PERSISTENT_CACHE_OWNERS="7,12345", **read_only) == (0, [])
+    compiled, said = run_two(tmp_path, XLA_PERSISTENT_CACHE_OWNERS="everybody", **read_only)
+    assert compiled == 2 and len(said) == 1
+    assert f"{tmp_path} is not used: it belongs to user 12345" in said[0]
+
+
 def test_directory_that_cannot_be_written_is_a_warning(tmp_path):
     blocked = tmp_path / "file"
     blocked.write_text("")
@@ -163,10 +255,10 @@ def test_directory_that_cannot_be_written_is_a_warning(tmp_path):
     assert "the cache of compiled programs" in done.stderr
 
 
-def test_full_disk_is_a_warning(tmp_path):
+def test_full_disk_is_one_warning(tmp_path):
     # A limit on the size of files is what a full disk looks like to the writer.
     limited = "import resource, signal\nsignal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
-    limited += "resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))\n" + textwrap.dedent(ONE)
+    limited += "resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))\n" + textwrap.dedent(TWO)
     done = subprocess.run(
         [sys.executable, "-P", "-B", "-c", limited],
         capture_output=True,
@@ -174,8 +266,8 @@ def test_full_disk_is_a_warning(tmp_path):
         env={**os.environ, "XLA_PERSISTENT_CACHE_PATH": str(tmp_path)},
         check=True,
     )
-    assert done.stdout.strip() == "1"
-    assert "writing" in done.stderr
+    assert done.stdout.strip() == "2"
+    assert done.stderr.count("writing") == 1
     assert list(tmp_path.iterdir()) == []
 
 

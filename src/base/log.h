@@ -15,4 +15,8 @@ void warn(std::string_view message);
 // Like `warn`, but says the same message only once in the life of the process.
 void warn_once(std::string_view message);
 
+// Like `warn`, unless something about this topic was said before. For what may go wrong with each
+// of many things.
+void warn_once(std::string_view topic, std::string_view message);
+
 }  // namespace torch_xla::base

@@ -22,7 +22,7 @@ bool is_one_of(std::string_view text, std::initializer_list<std::string_view> wo
   return false;
 }
 
-bool parse(std::string_view text, bool& value) {
+bool parse(std::string_view text, bool& value, const SettingInfo&) {
   if (is_one_of(text, {"1", "true", "True", "TRUE", "yes", "on"})) {
     value = true;
     return true;
@@ -31,15 +31,16 @@ bool parse(std::string_view text, bool& value) {
   return is_one_of(text, {"0", "false", "False", "FALSE", "no", "off", ""});
 }
 
-bool parse(std::string_view text, std::int64_t& value) {
+bool parse(std::string_view text, std::int64_t& value, const SettingInfo& info) {
   const std::string owned(text);
   char* end = nullptr;
   errno = 0;
   value = std::strtoll(owned.c_str(), &end, 10);
-  return !owned.empty() && errno == 0 && *end == '\0';
+  return !owned.empty() && errno == 0 && *end == '\0' && value >= least_of(info.name) &&
+         value <= most_of(info.name);
 }
 
-bool parse(std::string_view text, std::string& value) {
+bool parse(std::string_view text, std::string& value, const SettingInfo&) {
   value = text;
   return true;
 }
@@ -49,7 +50,12 @@ std::string print(std::int64_t value) { return std::to_string(value); }
 std::string print(const std::string& value) { return value; }
 
 std::string complaint(const SettingInfo& info, std::string_view text) {
-  const char* const wanted = info.type_name == "bool" ? "0 or 1" : "an integer";
+  std::string wanted = "0 or 1";
+  if (info.type_name != "bool") {
+    wanted = str("an integer of at least ", least_of(info.name));
+    constexpr auto kAny = std::numeric_limits<std::int64_t>::max();
+    if (most_of(info.name) < kAny) wanted += str(" and at most ", most_of(info.name));
+  }
   return str(info.environment_variable, " must be ", wanted, ", got '", text, "'");
 }
 
@@ -67,7 +73,7 @@ void Setting<T>::load_from_environment() const {
   const std::string variable(info_.environment_variable);
   if (const char* const text = std::getenv(variable.c_str())) {
     // A bad value must not throw here: the first use may be in a noexcept callback of PyTorch.
-    if (!parse(text, value)) {
+    if (!parse(text, value, info_)) {
       value = default_value_;
       warn(complaint(info_, text) + "; using " + print(value));
     }
@@ -89,7 +95,7 @@ std::string Setting<T>::default_text() const {
 template <typename T>
 void Setting<T>::set_text(std::string_view text) {
   T value = default_value_;
-  if (!parse(text, value)) fail(ErrorKind::kValue, complaint(info_, text));
+  if (!parse(text, value, info_)) fail(ErrorKind::kValue, complaint(info_, text));
   set(std::move(value));
 }
 

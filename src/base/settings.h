@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <limits>
 #include <mutex>
 #include <string>
 #include <string_view>
@@ -64,6 +65,9 @@
     "Directory in which all compiled programs are kept, for this and other processes.")            \
   X(bool, persistent_cache_read_only, "XLA_PERSISTENT_CACHE_READ_ONLY", false, kNotInKey,          \
     "Take compiled programs from the directory, but write nothing to it.")                         \
+  X(std::string, persistent_cache_owners, "XLA_PERSISTENT_CACHE_OWNERS", "", kNotInKey,            \
+    "Numbers of users, separated by commas, who may own that directory and the programs in it, "   \
+    "beside the user of the process and root.")                                                    \
   X(bool, persistent_cache_preload, "XLA_PERSISTENT_CACHE_PRELOAD", true, kNotInKey,               \
     "Load what the last run of the same script took from that directory in the background, from "  \
     "the first use of a device on.")                                                               \
@@ -129,6 +133,20 @@
 namespace torch_xla::base {
 
 enum class CompileKeyPart : bool { kNotInKey, kInKey };
+
+// The least that an integer may be: none means anything below zero, and of some there must be one.
+constexpr std::int64_t least_of(std::string_view name) {
+  for (const std::string_view needed :
+       {"cpu_num_devices", "compilation_cache_size", "max_inflight_launches", "metrics_samples"}) {
+    if (name == needed) return 1;
+  }
+  return 0;
+}
+
+// The most: PyTorch counts the devices of one kind with eight bits, a sign among them.
+constexpr std::int64_t most_of(std::string_view name) {
+  return name == "cpu_num_devices" ? 127 : std::numeric_limits<std::int64_t>::max();
+}
 
 // What a row says. The views point to static storage.
 struct SettingInfo {

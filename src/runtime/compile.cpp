@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <fstream>
 #include <mutex>
 #include <optional>
+#include <sstream>
 #include <thread>
 #include <utility>
 
@@ -47,12 +49,31 @@ State& state() {
   return *instance;
 }
 
+Owners parse_owners(const std::string& numbers) {
+  Owners owners;
+  std::istringstream in(numbers);
+  for (std::string number; std::getline(in, number, ',');) {
+    char* end = nullptr;
+    owners.push_back(std::strtoll(number.c_str(), &end, 10));
+    if (!number.empty() && *end == '\0') continue;
+    owners.pop_back();
+    base::warn_once(
+        base::str("XLA_PERSISTENT_CACHE_OWNERS must be numbers of users (`id -u NAME`) "
+                  "separated by commas, got '",
+                  numbers, "'"));
+  }
+  return owners;
+}
+
 // Where the cache is, and whether that place is our choice.
 std::pair<DiskCacheOptions, bool> options_from_settings() {
   DiskCacheOptions options;
   options.directory = base::settings().persistent_cache_path();
   options.is_read_only = base::settings().persistent_cache_read_only();
-  options.max_bytes = base::settings().persistent_cache_max_megabytes() << 20;
+  constexpr std::int64_t kMostMegabytes = std::int64_t{1} << 40;
+  options.max_bytes = std::min(base::settings().persistent_cache_max_megabytes(), kMostMegabytes)
+                      << 20;
+  options.owners = parse_owners(base::settings().persistent_cache_owners());
   const bool is_default = options.directory.empty();
   if (is_default && base::settings().persistent_cache()) {
     const std::string cache_directory = base::user_cache_directory();
@@ -197,9 +218,9 @@ void store(const base::Hash128& key, const pjrt::Executable& executable,
   if (state().is_default_directory && compile_time < kMinDefaultCompileTime) return;
   try {
     if (cache().store(key, executable.serialize())) remember_use(key);
-  } catch (const pjrt::Error& error) {
-    base::warn_once(base::str("the plugin can't write compiled programs, so they are not kept: ",
-                              error.what()));
+  } catch (const std::exception& error) {  // also what memory that ends throws
+    base::warn_once(
+        base::str("compiled programs can't be written, so they are not kept: ", error.what()));
   }
 }
 
@@ -261,7 +282,7 @@ void start_preloading() {
                               const std::optional<std::string> serialized = from->find(key);
                               if (!serialized.has_value()) return nullptr;
                               return client().pjrt_client().deserialize(*serialized);
-                            } catch (const base::Error&) {
+                            } catch (const std::exception&) {
                               return nullptr;  // whoever asks for it is told
                             }
                           });

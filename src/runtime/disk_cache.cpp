@@ -3,7 +3,6 @@
 #include "runtime/disk_cache.h"
 
 #include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,7 +11,9 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
-#include <system_error>
+#include <ctime>
+#include <new>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -25,7 +26,9 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kTemporaryExtension = ".tmp";
 // A temporary file as old as this belongs to a process that died.
-constexpr auto kAbandoned = std::chrono::hours(1);
+constexpr std::chrono::seconds kAbandoned = std::chrono::hours(1);
+// XLA writes programs in a format that ends at half of this.
+constexpr std::int64_t kLargestEntry = std::int64_t{4} << 30;
 
 struct Header {
   std::array<char, 8> magic = {'X', 'L', 'A', 'P', 'R', 'O', 'G', '1'};
@@ -46,202 +49,200 @@ Header header_of(const base::Hash128& key, std::string_view value) {
   return header;
 }
 
-class File {
- public:
-  // Never a device or a pipe, which could block.
-  File(const fs::path& path, int flags)
-      : descriptor_(::open(path.c_str(), flags | O_CLOEXEC | O_NONBLOCK, 0600)) {}
-  ~File() {
-    if (is_open()) ::close(descriptor_);
-  }
-  File(const File&) = delete;
-  File& operator=(const File&) = delete;
-
-  bool is_open() const { return descriptor_ >= 0; }
-
-  // nullopt for what is not a file or can't be read; sets errno.
-  std::optional<std::string> read() const {
-    struct stat status{};
-    if (::fstat(descriptor_, &status) != 0) return std::nullopt;
-    errno = EINVAL;
-    if (!S_ISREG(status.st_mode)) return std::nullopt;
-    std::string bytes(static_cast<std::size_t>(status.st_size), '\0');
-    std::size_t done = 0;
-    while (done < bytes.size()) {
-      const ssize_t count = ::read(descriptor_, bytes.data() + done, bytes.size() - done);
-      if (count < 0) return std::nullopt;
-      if (count == 0) break;
-      done += static_cast<std::size_t>(count);
-    }
-    bytes.resize(done);
-    return bytes;
-  }
-
-  bool write(std::string_view bytes) const {
-    while (!bytes.empty()) {
-      const ssize_t count = ::write(descriptor_, bytes.data(), bytes.size());
-      if (count < 0) return false;
-      bytes.remove_prefix(static_cast<std::size_t>(count));
-    }
-    return true;
-  }
-
-  // The entry was used now.
-  void touch() const { ::futimens(descriptor_, nullptr); }
-
-  // Network file systems may tell only here that the disk is full.
-  bool close() {
-    const bool closed = ::close(descriptor_) == 0;
-    descriptor_ = -1;
-    return closed;
-  }
-
- private:
-  int descriptor_;
-};
-
-void warn_of(std::string_view what, const fs::path& path, int error) {
-  base::warn_once(base::str("the cache of compiled programs: ", what, " ", path.string(),
-                            " failed (", std::strerror(error),
-                            "); programs are compiled without it"));
+bool has_extension(const DirectoryEntry& entry, std::string_view extension) {
+  return fs::path(entry.name).extension() == extension;
 }
 
-struct Entry {
-  fs::path path;
-  std::int64_t size = 0;
-  fs::file_time_type last_use;
-  bool is_temporary = false;
-};
-
-// The files of one kind, and temporary ones. Files come and go meanwhile: what can't be looked at
-// is left out.
-std::vector<Entry> list(const fs::path& directory, std::string_view extension) {
-  std::vector<Entry> entries;
-  std::error_code error;
-  for (fs::directory_iterator it(directory, error), end; !error && it != end; it.increment(error)) {
-    const fs::path& path = it->path();
-    const bool is_temporary = path.extension() == kTemporaryExtension;
-    if (path.extension() != extension && !is_temporary) continue;
-    std::error_code ignored;
-    if (!it->is_regular_file(ignored)) continue;
-    Entry entry{path, static_cast<std::int64_t>(it->file_size(ignored)), {}, is_temporary};
-    if (!ignored) entry.last_use = it->last_write_time(ignored);
-    if (!ignored) entries.push_back(std::move(entry));
-  }
+std::vector<DirectoryEntry> list(const File& directory, std::string_view extension) {
+  std::vector<DirectoryEntry> entries;
+  if (!directory.is_open()) return entries;
+  entries = list_files(directory);
+  std::erase_if(entries, [&](const auto& entry) { return !has_extension(entry, extension); });
   return entries;
+}
+
+bool was_used_before(const DirectoryEntry& a, const DirectoryEntry& b) {
+  return std::pair(a.last_change.tv_sec, a.last_change.tv_nsec) <
+         std::pair(b.last_change.tv_sec, b.last_change.tv_nsec);
+}
+
+std::string warning(const std::string& text) {
+  return base::str("the cache of compiled programs: ", text);
+}
+
+// What makes a directory or an entry one that may be used.
+std::string advice(const std::string& place) {
+  return base::str(
+      "; a program in it is machine code that would run in this process. If you know "
+      "what it holds, make it your own (chown) and yours alone to write (chmod go-w ",
+      place,
+      "), or trust its owner with XLA_PERSISTENT_CACHE_OWNERS; else choose "
+      "another directory with XLA_PERSISTENT_CACHE_PATH");
 }
 
 }  // namespace
 
 DiskCache::DiskCache(DiskCacheOptions options) : options_(std::move(options)) {
   if (options_.directory.empty() || options_.is_read_only) return;
-  std::error_code error;
-  fs::create_directories(options_.directory.parent_path(), error);
-  // An entry is code that runs in the process: others must not be able to put one here.
-  if (::mkdir(options_.directory.c_str(), 0700) != 0 && errno != EEXIST) {
-    warn_of("making the directory", options_.directory, errno);
-  }
+  if (!make_private_directory(options_.directory)) warn_of("making the directory", "", errno);
 }
 
-fs::path DiskCache::path_of(const base::Hash128& key) const {
-  return options_.directory / base::str(base::to_string(key), options_.extension);
+void DiskCache::warn_of(std::string_view what, const std::string& name, int error) const {
+  const std::string topic = base::str(what, options_.directory.string(), error);
+  const fs::path path = name.empty() ? options_.directory : options_.directory / name;
+  base::warn_once(topic,
+                  warning(base::str(what, " ", path.string(), " failed (", std::strerror(error),
+                                    "); programs are compiled without it")));
+}
+
+std::int64_t DiskCache::max_entry_bytes() const {
+  return options_.max_bytes > 0 ? std::min(options_.max_bytes, kLargestEntry) : kLargestEntry;
+}
+
+std::string DiskCache::name_of(const base::Hash128& key) const {
+  return base::str(base::to_string(key), options_.extension);
+}
+
+File DiskCache::open() const {
+  File directory = open_directory(options_.directory, options_.owners);
+  if (!directory.is_open()) {
+    if (errno != ENOENT) warn_of("opening the directory", "", errno);
+    return directory;
+  }
+  const std::optional<struct stat> status = directory.status();
+  const std::string reason = status.has_value() ? reason_to_distrust(*status, options_.owners)
+                                                : std::string("it can't be looked at");
+  if (reason.empty()) return directory;
+  const std::string path = options_.directory.string();
+  base::warn_once(path, warning(base::str(path, " is not used: ", reason, advice(path))));
+  directory.close();
+  return directory;
+}
+
+// nullopt for what is not an entry; whoever calls has judged that it may be believed.
+std::optional<std::string> DiskCache::read(const File& file, const base::Hash128& key) const {
+  const std::optional<std::string> start = file.read(sizeof(Header));
+  const std::optional<struct stat> status = file.status();
+  Header header;
+  if (!start.has_value() || start->size() < sizeof(Header) || !status.has_value()) {
+    return std::nullopt;
+  }
+  std::memcpy(&header, start->data(), sizeof(Header));
+  // Before anything of that size is read: damage may make a file as large as it likes.
+  const std::int64_t size = status->st_size - static_cast<std::int64_t>(sizeof(Header));
+  if (header.magic != Header().magic || header.key != key ||
+      std::cmp_not_equal(header.size, size) || status->st_size > max_entry_bytes()) {
+    return std::nullopt;
+  }
+  std::optional<std::string> value = file.read(static_cast<std::size_t>(size));
+  if (!value.has_value() || header != header_of(key, *value)) return std::nullopt;
+  return value;
 }
 
 std::optional<std::string> DiskCache::find(const base::Hash128& key) {
   if (options_.directory.empty()) return std::nullopt;
-  const fs::path path = path_of(key);
-  const File file(path, O_RDONLY);
-  if (!file.is_open()) {
-    if (errno != ENOENT && errno != ENOTDIR) warn_of("reading", path, errno);
+  const File directory = open();
+  if (!directory.is_open()) return std::nullopt;
+  const std::string name = name_of(key);
+  const File file(directory, name, O_RDONLY);
+  if (!file.is_open() && errno != ELOOP) {
+    if (errno != ENOENT) warn_of("reading", name, errno);
     return std::nullopt;
   }
-  std::optional<std::string> bytes = file.read();
-  if (!bytes.has_value()) {
-    warn_of("reading", path, errno);
+  const std::optional<struct stat> status = file.status();  // of a link, nothing
+  const std::string path = (options_.directory / name).string();
+  const std::string reason = status.has_value() && S_ISREG(status->st_mode)
+                                 ? reason_to_distrust(*status, options_.owners)
+                                 : std::string("it is no file, but a link or the like");
+  if (!reason.empty()) {
+    base::warn_once(base::str("entries of ", options_.directory.string()),
+                    warning(base::str(path, " is not used: ", reason, advice(path))));
     return std::nullopt;
   }
-  Header header;
-  std::string_view value(*bytes);
-  const bool has_header = bytes->size() >= sizeof(Header);
-  if (has_header) {
-    std::memcpy(&header, bytes->data(), sizeof(Header));
-    value.remove_prefix(sizeof(Header));
-  }
-  if (!has_header || header != header_of(key, value)) {
-    base::warn(base::str("the cache of compiled programs: ", path.string(),
-                         " is damaged or not an entry, and is not used"));
-    erase(key);
+  try {
+    if (std::optional<std::string> value = read(file, key)) {
+      if (!options_.is_read_only) file.touch();
+      return value;
+    }
+  } catch (const std::bad_alloc&) {
+    warn_of("reading", name, ENOMEM);
     return std::nullopt;
   }
-  if (!options_.is_read_only) file.touch();
-  bytes->erase(0, sizeof(Header));
-  return bytes;
-}
-
-bool DiskCache::write(const fs::path& path, const base::Hash128& key, std::string_view value) {
-  File file(path, O_WRONLY | O_CREAT | O_EXCL);
-  if (!file.is_open()) return false;
-  const Header header = header_of(key, value);
-  return file.write({reinterpret_cast<const char*>(&header), sizeof(Header)}) &&
-         file.write(value) && file.close();
+  base::warn(warning(path + " is damaged or not an entry, and is not used"));
+  erase(key);
+  return std::nullopt;
 }
 
 bool DiskCache::store(const base::Hash128& key, std::string_view value) {
   if (options_.directory.empty() || options_.is_read_only) return false;
   const auto size = static_cast<std::int64_t>(sizeof(Header) + value.size());
-  if (options_.max_bytes > 0 && size > options_.max_bytes) return false;
+  if (size > max_entry_bytes()) return false;
+  const File directory = open();
+  if (!directory.is_open()) return false;
   static std::atomic<std::uint64_t> serial{0};
-  const fs::path path = path_of(key);
-  const fs::path temporary =
-      options_.directory / base::str(base::to_string(key), ".", ::getpid(), ".",
-                                     serial.fetch_add(1), kTemporaryExtension);
-  if (!write(temporary, key, value) || ::rename(temporary.c_str(), path.c_str()) != 0) {
+  const std::string name = name_of(key);
+  const std::string temporary = base::str(base::to_string(key), ".", ::getpid(), ".",
+                                          serial.fetch_add(1), kTemporaryExtension);
+  File file(directory, temporary, O_WRONLY | O_CREAT | O_EXCL);
+  const Header header = header_of(key, value);
+  const std::string_view head(reinterpret_cast<const char*>(&header), sizeof(Header));
+  if (!file.is_open() || !file.write(head) || !file.write(value) || !file.close() ||
+      ::renameat(directory.descriptor(), temporary.c_str(), directory.descriptor(), name.c_str()) !=
+          0) {
     const int error = errno;
-    ::unlink(temporary.c_str());
-    warn_of("writing", path, error);
+    ::unlinkat(directory.descriptor(), temporary.c_str(), 0);
+    warn_of("writing", name, error);
     return false;
   }
-  evict();
+  evict(directory);
   return true;
 }
 
-void DiskCache::evict() {
+void DiskCache::evict(const File& directory) {
   const std::lock_guard lock(eviction_mutex_);
-  std::vector<Entry> entries = list(options_.directory, options_.extension);
-  const auto abandoned_before = fs::file_time_type::clock::now() - kAbandoned;
-  std::error_code ignored;
-  std::erase_if(entries, [&](const Entry& entry) {
-    if (entry.is_temporary && entry.last_use < abandoned_before) fs::remove(entry.path, ignored);
-    return entry.is_temporary;
+  const auto remove = [&](const DirectoryEntry& entry) {
+    ::unlinkat(directory.descriptor(), entry.name.c_str(), 0);
+  };
+  const std::time_t abandoned_before = std::time(nullptr) - kAbandoned.count();
+  for (const DirectoryEntry& entry : list(directory, kTemporaryExtension)) {
+    if (entry.last_change.tv_sec < abandoned_before) remove(entry);
+  }
+  std::vector<DirectoryEntry> entries = list(directory, options_.extension);
+  // What is larger than any entry would push all others out.
+  std::erase_if(entries, [&](const DirectoryEntry& entry) {
+    const bool is_too_large = entry.size > max_entry_bytes();
+    if (is_too_large) remove(entry);
+    return is_too_large;
   });
   if (options_.max_bytes <= 0) return;
   std::int64_t total = 0;
-  for (const Entry& entry : entries) total += entry.size;
-  std::sort(entries.begin(), entries.end(),
-            [](const Entry& a, const Entry& b) { return a.last_use < b.last_use; });
-  for (const Entry& entry : entries) {
+  for (const DirectoryEntry& entry : entries) total += entry.size;
+  std::ranges::sort(entries, was_used_before);
+  for (const DirectoryEntry& entry : entries) {
     if (total <= options_.max_bytes) return;
-    fs::remove(entry.path, ignored);
+    remove(entry);
     total -= entry.size;
   }
 }
 
 void DiskCache::erase(const base::Hash128& key) {
   if (options_.directory.empty() || options_.is_read_only) return;
-  ::unlink(path_of(key).c_str());
+  const File directory = open();
+  if (directory.is_open()) ::unlinkat(directory.descriptor(), name_of(key).c_str(), 0);
 }
 
 void clear_disk_cache(const fs::path& directory) {
-  std::error_code ignored;
+  const File opened(directory, O_RDONLY | O_DIRECTORY);
   for (const std::string_view extension : {kProgramExtension, kUseListExtension}) {
-    for (const Entry& entry : list(directory, extension)) fs::remove(entry.path, ignored);
+    for (const DirectoryEntry& entry : list(opened, extension)) {
+      ::unlinkat(opened.descriptor(), entry.name.c_str(), 0);
+    }
   }
 }
 
 DiskCacheContents disk_cache_contents(const fs::path& directory) {
   DiskCacheContents contents;
-  for (const Entry& entry : list(directory, kProgramExtension)) {
-    if (entry.is_temporary) continue;
+  for (const DirectoryEntry& entry : list({directory, O_RDONLY | O_DIRECTORY}, kProgramExtension)) {
     ++contents.num_entries;
     contents.num_bytes += entry.size;
   }

@@ -1,8 +1,9 @@
 // Compiled programs as files of one directory, which any number of processes may share. A file is
 // written under a temporary name and renamed, so that a reader sees all of it or nothing. What a
 // file holds is checked before it is used: one that is truncated, damaged or foreign is as good as
-// absent, with a warning. No failure of the file system stops a program. Next: `compile.cpp`, which
-// says what the keys are made of.
+// absent, with a warning. So is what somebody else may have put there, since a program is machine
+// code (`trusted_files.h`). No failure of the file system stops a program. Next: `compile.cpp`,
+// which says what the keys are made of.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +14,7 @@
 #include <string_view>
 
 #include "base/hash.h"
+#include "runtime/trusted_files.h"
 
 namespace torch_xla::runtime {
 
@@ -25,6 +27,7 @@ struct DiskCacheOptions {
   bool is_read_only = false;
   std::int64_t max_bytes = 0;                      // of all files together; 0: no bound
   std::string_view extension = kProgramExtension;  // of its files
+  Owners owners = {};                              // trusted beside this user and root
 
   friend bool operator==(const DiskCacheOptions&, const DiskCacheOptions&) = default;
 };
@@ -36,13 +39,13 @@ struct DiskCacheContents {
 
 // Of any directory, without putting it to use.
 DiskCacheContents disk_cache_contents(const std::filesystem::path& directory);
-// Removes all entries and lists; files that are not the cache's stay.
+// Removes all entries and lists, whoever owns them; files that are not the cache's stay.
 void clear_disk_cache(const std::filesystem::path& directory);
 
 // Thread-safe. What goes wrong is warned about, never thrown.
 class DiskCache {
  public:
-  // Makes the directory, for this user alone, unless it is to be read only.
+  // Makes the directory and its parents, for this user alone, unless it is to be read only.
   explicit DiskCache(DiskCacheOptions options);
 
   const DiskCacheOptions& options() const { return options_; }
@@ -56,9 +59,14 @@ class DiskCache {
   void erase(const base::Hash128& key);
 
  private:
-  std::filesystem::path path_of(const base::Hash128& key) const;
-  bool write(const std::filesystem::path& path, const base::Hash128& key, std::string_view value);
-  void evict();
+  std::string name_of(const base::Hash128& key) const;
+  // Not open, after a warning, if it is not there or not to be believed.
+  File open() const;
+  std::optional<std::string> read(const File& file, const base::Hash128& key) const;
+  void evict(const File& directory);
+  void warn_of(std::string_view what, const std::string& name, int error) const;
+  // The most that an entry may take.
+  std::int64_t max_entry_bytes() const;
 
   const DiskCacheOptions options_;
   std::mutex eviction_mutex_;  // one thread of a process at a time looks for what must go

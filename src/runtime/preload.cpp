@@ -22,7 +22,8 @@ DiskCacheOptions options_of_lists(DiskCacheOptions programs) {
 }
 
 std::vector<base::Hash128> parse(const std::optional<std::string>& bytes) {
-  std::vector<base::Hash128> keys(bytes.value_or("").size() / sizeof(base::Hash128));
+  const std::size_t size = bytes.has_value() ? bytes->size() / sizeof(base::Hash128) : 0;
+  std::vector<base::Hash128> keys(std::min(size, kMostUses));
   if (!keys.empty()) std::memcpy(keys.data(), bytes->data(), keys.size() * sizeof(base::Hash128));
   return keys;
 }
@@ -41,22 +42,35 @@ void Preloader::start(FindKeys find_keys, Load load) {
   }
 }
 
-void Preloader::run(const FindKeys& find_keys, const Load& load) {
-  for (const base::Hash128& key : find_keys()) {
-    {
-      const std::lock_guard lock(mutex_);
-      if (is_stopping_) return;
-      if (asked_for_.contains(key)) continue;
-      loading_ = key;
+void Preloader::run(const FindKeys& find_keys, const Load& load) noexcept {
+  try {
+    for (const base::Hash128& key : find_keys()) {
+      if (!load_one(key, load)) return;
     }
-    ExecutablePtr program = load(key);
-    {
-      const std::lock_guard lock(mutex_);
-      loading_.reset();
-      if (program != nullptr) loaded_.emplace(key, std::move(program));
-    }
-    loaded_one_.notify_all();
+  } catch (...) {
+    // Memory has ended, or a list can't be read: what is not loaded ahead is loaded when it is
+    // asked for.
+    const std::lock_guard lock(mutex_);
+    loading_.reset();
   }
+  loaded_one_.notify_all();
+}
+
+bool Preloader::load_one(const base::Hash128& key, const Load& load) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (is_stopping_) return false;
+    if (asked_for_.contains(key)) return true;
+    loading_ = key;
+  }
+  ExecutablePtr program = load(key);
+  {
+    const std::lock_guard lock(mutex_);
+    loading_.reset();
+    if (program != nullptr) loaded_.emplace(key, std::move(program));
+  }
+  loaded_one_.notify_all();
+  return true;
 }
 
 Preloader::ExecutablePtr Preloader::take(const base::Hash128& key) {

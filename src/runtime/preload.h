@@ -32,8 +32,8 @@ class Preloader {
   Preloader(const Preloader&) = delete;
   Preloader& operator=(const Preloader&) = delete;
 
-  // Both are called on a thread of its own and must not throw; `load` for each key in turn. Ends
-  // what was started before. Without threads to be had it does nothing.
+  // Both are called on a thread of its own, `load` for each key in turn; what they throw ends it.
+  // Ends what was started before. Without threads to be had it does nothing.
   void start(FindKeys find_keys, Load load);
   // Gives the program away; waits if it is being loaded just now. Null if it is not there, and from
   // then on it will not be.
@@ -42,7 +42,9 @@ class Preloader {
   void stop();
 
  private:
-  void run(const FindKeys& find_keys, const Load& load);
+  void run(const FindKeys& find_keys, const Load& load) noexcept;
+  // False if it was told to stop.
+  bool load_one(const base::Hash128& key, const Load& load);
 
   std::mutex mutex_;
   std::condition_variable loaded_one_;

@@ -68,6 +68,21 @@ TEST(malformed_variable_leaves_the_default) {
   EXPECT(settings().enable_param_aliasing());
 }
 
+TEST(integers_that_mean_nothing_leave_the_default) {
+  for (SettingBase* const setting : settings().all()) {
+    if (setting->info().type_name != "int") continue;
+    EXPECT_THROWS(setting->set_text("-1"), "must be an integer of at least");
+    EXPECT_EQ(setting->text(), setting->default_text());
+  }
+  for (const char* const text : {"0", "-1", "128", "99999999999999999999"}) {
+    const ScopedVariable devices("CPU_NUM_DEVICES", text);
+    EXPECT_EQ(settings().cpu_num_devices(), 1);
+    EXPECT_THROWS(settings().cpu_num_devices.set_text(text), "CPU_NUM_DEVICES must be");
+  }
+  EXPECT_THROWS(settings().max_inflight_launches.set_text("0"), "of at least 1, got '0'");
+  settings().reload();
+}
+
 TEST(code_overrides_the_environment) {
   const ScopedVariable devices("CPU_NUM_DEVICES", "4");
   settings().cpu_num_devices.set(2);
@@ -83,7 +98,8 @@ TEST(settings_are_found_by_either_name_and_set_as_text) {
   EXPECT(settings().find("no_such_setting") == nullptr);
   by_name->set_text("3");
   EXPECT_EQ(settings().cpu_num_devices(), 3);
-  EXPECT_THROWS(by_name->set_text("3x"), "CPU_NUM_DEVICES must be an integer, got '3x'");
+  EXPECT_THROWS(by_name->set_text("3x"),
+                "CPU_NUM_DEVICES must be an integer of at least 1 and at most 127, got '3x'");
   EXPECT_THROWS(settings().find("pt_xla_debug")->set_text("2"), "PT_XLA_DEBUG must be 0 or 1");
   EXPECT_EQ(settings().cpu_num_devices(), 3);
   settings().reload();

@@ -1,4 +1,7 @@
 // The disk cache by itself: what it keeps, what it takes for an entry, what it lets go.
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -103,6 +106,121 @@ TEST(test_threads_store_and_find_at_once) {
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(disk_cache_contents(directory.path()).num_entries, 5);
+}
+
+fs::path entry_of(const fs::path& directory) {
+  DiskCache({directory}).store(key(1), "the value");
+  return files(directory).front();
+}
+
+mode_t rights(const fs::path& path) {
+  struct stat status{};
+  EXPECT_EQ(::stat(path.c_str(), &status), 0);
+  return status.st_mode & 0777U;
+}
+
+// Tests that make files another user's run as root only.
+constexpr uid_t kOther = 12345;
+bool give_away(const fs::path& path) {
+  return ::geteuid() == 0 && ::lchown(path.c_str(), kOther, kOther) == 0;
+}
+
+TEST(test_directory_and_parents_are_made_for_their_user_alone) {
+  const Directory directory;
+  const mode_t previous = ::umask(0);
+  const fs::path entry = entry_of(directory.path() / "a" / "b" / "c");
+  ::umask(previous);
+  EXPECT_EQ(rights(entry), 0600U);
+  for (fs::path path = entry.parent_path(); path != directory.path(); path = path.parent_path()) {
+    EXPECT_EQ(rights(path), 0700U);
+  }
+}
+
+TEST(test_what_others_may_write_is_not_used) {
+  const Directory directory;
+  const fs::path entry = entry_of(directory.path());
+  for (const mode_t mode : {0777U, 0770U, 0702U, 0720U, 01777U}) {
+    EXPECT_EQ(::chmod(directory.path().c_str(), mode), 0);
+    for (const bool is_read_only : {false, true}) {
+      DiskCache cache({directory.path(), is_read_only});
+      EXPECT(!cache.find(key(1)).has_value());
+      EXPECT(!cache.store(key(2), "two"));
+      cache.erase(key(1));
+    }
+  }
+  EXPECT_EQ(::chmod(directory.path().c_str(), 0755), 0);
+  DiskCache cache({directory.path()});
+  EXPECT(cache.find(key(1)) == "the value");
+  for (const mode_t mode : {0666U, 0620U, 0602U}) {
+    EXPECT_EQ(::chmod(entry.c_str(), mode), 0);
+    EXPECT(!cache.find(key(1)).has_value());
+  }
+  // It is replaced, not written to.
+  EXPECT(cache.store(key(1), "anew"));
+  EXPECT(cache.find(key(1)) == "anew");
+  EXPECT_EQ(rights(entry), 0600U);
+}
+
+TEST(test_what_another_user_owns_is_used_if_that_user_is_trusted) {
+  const Directory directory;
+  const fs::path entry = entry_of(directory.path());
+  if (!give_away(entry)) return;
+  DiskCache cache({directory.path()});
+  EXPECT(!cache.find(key(1)).has_value());
+  EXPECT(fs::exists(entry));
+  DiskCacheOptions trusting{directory.path()};
+  trusting.owners = {kOther};
+  EXPECT(DiskCache(trusting).find(key(1)) == "the value");
+  EXPECT(give_away(directory.path()));
+  EXPECT(!cache.store(key(2), "two"));
+  EXPECT(DiskCache(trusting).find(key(1)) == "the value");
+}
+
+TEST(test_links_lead_only_where_their_owner_may) {
+  const Directory directory;
+  const fs::path entry = entry_of(directory.path() / "real");
+  const fs::path elsewhere = directory.path() / "elsewhere";
+  fs::rename(entry, elsewhere);
+  fs::create_symlink(elsewhere, entry);
+  EXPECT(!DiskCache({directory.path() / "real"}).find(key(1)).has_value());
+  EXPECT(DiskCache({directory.path() / "real"}).store(key(1), "anew"));
+  EXPECT(!fs::is_symlink(entry));
+  // One's own link to one's own directory is a way to move it.
+  const fs::path link = directory.path() / "link";
+  fs::create_directory_symlink(directory.path() / "real", link);
+  EXPECT(DiskCache({link}).find(key(1)) == "anew");
+  EXPECT_EQ(::chmod((directory.path() / "real").c_str(), 0777), 0);
+  EXPECT(!DiskCache({link}).find(key(1)).has_value());
+  EXPECT_EQ(::chmod((directory.path() / "real").c_str(), 0700), 0);
+  if (give_away(link)) EXPECT(!DiskCache({link}).find(key(1)).has_value());
+}
+
+TEST(test_an_entry_of_any_length_is_refused_unread) {
+  const Directory directory;
+  const fs::path entry = entry_of(directory.path());
+  for (const std::int64_t max_bytes : {std::int64_t{0}, std::int64_t{1} << 50}) {
+    DiskCache cache({directory.path(), false, max_bytes});
+    cache.store(key(1), "the value");
+    fs::resize_file(entry, std::uintmax_t{8} << 40);
+    EXPECT(!cache.find(key(1)).has_value());
+    EXPECT(!fs::exists(entry));
+    // Also if the header agrees: it would be the largest program that there ever was.
+    cache.store(key(1), "the value");
+    fs::resize_file(entry, std::uintmax_t{8} << 40);
+    const std::uint64_t size = (std::uint64_t{8} << 40) - 48;
+    std::fstream(entry, std::ios::binary | std::ios::in | std::ios::out)
+        .seekp(24)
+        .write(reinterpret_cast<const char*>(&size), sizeof size);
+    EXPECT(!cache.find(key(1)).has_value());
+  }
+  // One that nobody asks for pushes no other out.
+  DiskCache cache({directory.path(), false, 5000});
+  cache.store(key(1), "the value");
+  std::ofstream(directory.path() / "0.xlaprogram");
+  fs::resize_file(directory.path() / "0.xlaprogram", std::uintmax_t{8} << 40);
+  cache.store(key(2), "two");
+  EXPECT(cache.find(key(1)).has_value());
+  EXPECT(!fs::exists(directory.path() / "0.xlaprogram"));
 }
 
 TEST(test_a_cache_without_a_directory_keeps_nothing) {

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <filesystem>
 #include <future>
+#include <new>
 #include <string>
 #include <thread>
 #include <vector>
@@ -90,6 +91,27 @@ TEST(test_who_asks_waits_for_the_program_being_loaded) {
   EXPECT(waiting.wait_for(std::chrono::milliseconds(20)) == std::future_status::timeout);
   may_end.set_value();
   waiting.wait();
+}
+
+TEST(test_a_failure_ends_the_thread_and_no_more) {
+  Preloader preloader;
+  for (const bool finding : {true, false}) {
+    preloader.start(
+        [&]() -> Keys {
+          if (finding) throw std::bad_alloc();
+          return {key(1), key(2)};
+        },
+        [&](const base::Hash128&) -> Preloader::ExecutablePtr { throw std::bad_alloc(); });
+    EXPECT(preloader.take(key(1)) == nullptr);
+    EXPECT(preloader.take(key(2)) == nullptr);
+  }
+}
+
+TEST(test_a_damaged_list_names_no_more_programs_than_a_list_may) {
+  const Directory directory;
+  DiskCacheOptions lists{directory.path(), false, 1 << 20, kUseListExtension};
+  DiskCache(lists).store(key(7), std::string(5000 * sizeof(base::Hash128), 'x'));
+  EXPECT_EQ(UseList({directory.path()}, key(7)).last_run().size(), 16U);
 }
 
 TEST(test_stopping_leaves_the_rest_and_it_can_be_started_again) {
