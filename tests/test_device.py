@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import pytest
 import torch
 from processes import run_in_process
 
 import torch_xla
+import torch_xla.core.xla_model as xm
+import torch_xla.distributed.parallel_loader as pl
 from torch_xla.debug import metrics
 
 
@@ -154,6 +160,44 @@ def test_memory_figures(device):
     torch.xla.empty_cache()
 
 
+@pytest.mark.parametrize("index", [128, 200, 254])
+def test_numbers_that_pytorch_cannot_count_to_are_named_as_given(device, index):
+    # PyTorch reads them as negative ones.
+    named = f"device index {index} does not exist"
+    for call in (
+        lambda: torch.ones(2).to(f"xla:{index}"),
+        lambda: torch.ones(2).to(torch.device("xla", index)),
+        lambda: torch.Generator(f"xla:{index}"),
+        lambda: torch_xla.device(index),
+        lambda: xm.get_memory_info(f"xla:{index}"),
+        lambda: xm.get_memory_info(torch.device("xla", index)),
+        lambda: torch.xla.set_device(index),
+        lambda: torch.xla.get_rng_state(index),
+        lambda: pl.ParallelLoader([], [index]),
+    ):
+        with pytest.raises(RuntimeError, match=named):
+            call()
+    # Of 256 and more PyTorch has lost all trace, where we see the text it is right.
+    with pytest.raises(RuntimeError, match="device index 256 does not exist"):
+        xm.get_memory_info("xla:256")
+
+
+def test_senseless_numbers_of_devices_are_said():
+    for number in ("0", "-1", "128"):
+        code = "import torch_xla; torch_xla._XLAC._device_count_upper_bound()"
+        done = subprocess.run(
+            [sys.executable, "-P", "-c", code],
+            capture_output=True,
+            text=True,
+            env={**os.environ, "CPU_NUM_DEVICES": number, "PJRT_DEVICE": "CPU"},
+            check=True,
+        )
+        assert (
+            f"CPU_NUM_DEVICES must be an integer of at least 1 and at most 127, got '{number}'"
+            in (done.stderr)
+        )
+
+
 def test_settings_are_attributes():
     settings = torch_xla.settings
     before = settings.max_inflight_launches
@@ -164,6 +208,9 @@ def test_settings_are_attributes():
             settings.max_inflight_launches = "many"
     finally:
         settings.max_inflight_launches = before
+    for name, kind in (("persistent_cache_path", "str"), ("pt_xla_debug", "bool")):
+        with pytest.raises(TypeError, match=f"settings.{name} must be a {kind}, got None"):
+            setattr(settings, name, None)
     assert isinstance(settings.enable_param_aliasing, bool)
     assert "xla_flags" in dir(settings)
     with pytest.raises(AttributeError, match="no setting 'unheard_of'"):

@@ -5,6 +5,8 @@ The table is in src/base/settings.h, and docs/settings.md is made from it.
 
 from __future__ import annotations
 
+import os
+
 from torch_xla import _XLAC
 
 
@@ -17,8 +19,12 @@ class Settings:
             raise AttributeError(name)
         return _XLAC._get_setting(name)
 
-    def __setattr__(self, name: str, value: bool | int | str) -> None:
-        _XLAC._set_setting(name, str(int(value)) if isinstance(value, bool) else str(value))
+    def __setattr__(self, name: str, value: object) -> None:
+        if not isinstance(value, (bool, int, str, os.PathLike)):
+            kind = type(_XLAC._get_setting(name)).__name__
+            raise TypeError(f"torch_xla.settings.{name} must be a {kind}, got {value!r}")
+        text = str(int(value)) if isinstance(value, int) else os.fspath(value)
+        _XLAC._set_setting(name, text)
 
     def __dir__(self) -> list[str]:
         return _XLAC._setting_names()

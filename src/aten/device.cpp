@@ -54,9 +54,14 @@ C10_REGISTER_GUARD_IMPL(XLA, Guard);
 
 }  // namespace
 
+int number_of(c10::DeviceIndex index) {
+  constexpr int kNumIndices = 256;
+  return index < -1 ? index + kNumIndices : index;
+}
+
 runtime::Device& device_of(c10::Device device) {
   TORCH_CHECK(device.is_xla(), "expected an xla device, got ", device);
-  const int index = device.has_index() ? device.index() : current_index;
+  const int index = device.has_index() ? number_of(device.index()) : current_index;
   return translating([&]() -> runtime::Device& { return runtime::device(index); });
 }
 

@@ -35,6 +35,7 @@ struct XLAHooks final : at::XLAHooksInterface {
 
  private:
   static c10::DeviceIndex resolve(c10::DeviceIndex index) {
+    TORCH_CHECK(index >= -1, "device index ", number_of(index), " does not exist");
     return index >= 0 ? index : static_cast<c10::DeviceIndex>(current_device_index());
   }
 };

@@ -34,7 +34,7 @@ namespace {
 void release_lock_while_waiting() {
   aten::set_blocking_scope([](const std::function<void()>& wait) {
     if (Py_IsInitialized() != 0 && PyGILState_Check() != 0) {
-      const py::gil_scoped_release release;
+      const python::WithoutLock release;
       wait();
     } else {
       wait();
@@ -77,7 +77,7 @@ void bind_runtime(py::module_& m) {
     auto* const kept = new py::function(std::move(resolver));
     runtime::set_plugin_resolver([kept] { return resolve_plugin(*kept); });
   });
-  const auto release = py::call_guard<py::gil_scoped_release>();
+  const auto release = py::call_guard<python::WithoutLock>();
   m.def("_xla_runtime_is_initialized", &runtime::is_initialized);
   m.def("_device_count", &runtime::device_count, release);
   m.def("_device_count_upper_bound", &runtime::device_count_upper_bound);
@@ -124,11 +124,11 @@ void bind_tensors(py::module_& m) {
   m.def("_set_current_device", &aten::set_current_device_index);
   m.def("_is_xla_tensor", [](const at::Tensor& t) { return aten::as_xla(t) != nullptr; });
   m.def("_materialize", [](const std::vector<at::Tensor>& tensors) {
-    const py::gil_scoped_release release;
+    const python::WithoutLock release;
     aten::materialize(tensors);
   });
   m.def("_to_cpu", [](const std::vector<at::Tensor>& tensors) {
-    const py::gil_scoped_release release;
+    const python::WithoutLock release;
     return aten::to_cpu(tensors);
   });
   // Equal for tensors that share memory, as long as one of them lives. 0 for others than ours.
@@ -141,16 +141,17 @@ void bind_tensors(py::module_& m) {
   });
   // By the dispatcher: torch's own method asks is_contiguous() first, which is always true.
   m.def("_contiguous", [](const at::Tensor& t, at::MemoryFormat format) {
-    const py::gil_scoped_release release;
+    const python::WithoutLock release;
     return t.__dispatch_contiguous(format);
   });
   m.def("_cpu_view", [](const at::Tensor& t) {
-    const py::gil_scoped_release release;
+    const python::WithoutLock release;
     return aten::cpu_view(t);
   });
   m.def("_adopt", [](const at::Tensor& cpu, int i) {
-    const py::gil_scoped_release release;
-    return aten::adopt(cpu, c10::Device(c10::DeviceType::XLA, static_cast<c10::DeviceIndex>(i)));
+    const python::WithoutLock release;
+    const auto index = static_cast<c10::DeviceIndex>(runtime::device(i).ordinal());
+    return aten::adopt(cpu, c10::Device(c10::DeviceType::XLA, index));
   });
   m.def("_default_generator",
         [](int i) { return aten::default_generator(static_cast<c10::DeviceIndex>(i)); });

@@ -2,8 +2,30 @@
 #pragma once
 
 #include <pybind11/pybind11.h>
+#include <unistd.h>
 
 namespace torch_xla::python {
+
+// Runs a scope without the interpreter's lock. A daemon thread that wants the lock back while the
+// interpreter goes down is to end: Python before 3.14 unwinds its stack, which ends the process in
+// the first function that must not throw. Such a thread stays here instead, until the process has
+// ended.
+class WithoutLock {
+ public:
+  WithoutLock() : state_(PyEval_SaveThread()) {}
+  ~WithoutLock() {
+    try {
+      PyEval_RestoreThread(state_);
+    } catch (...) {
+      while (true) ::pause();
+    }
+  }
+  WithoutLock(const WithoutLock&) = delete;
+  WithoutLock& operator=(const WithoutLock&) = delete;
+
+ private:
+  PyThreadState* state_;
+};
 
 // Tells the library where in the user's program a thread is.
 void install_frame_source();

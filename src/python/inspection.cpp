@@ -24,7 +24,7 @@ namespace py = pybind11;
 using Tensors = std::vector<at::Tensor>;
 
 void bind_graphs(py::module_& m) {
-  const auto release = py::call_guard<py::gil_scoped_release>();
+  const auto release = py::call_guard<WithoutLock>();
   m.def(
       "_pending_program",
       [](int i) { return runtime::pending_graph(runtime::device(i), "stablehlo"); }, release);
@@ -47,7 +47,7 @@ void bind_graphs(py::module_& m) {
 
 // The names that programs and bug reports of torch_xla call.
 void bind_known_names(py::module_& m) {
-  const auto release = py::call_guard<py::gil_scoped_release>();
+  const auto release = py::call_guard<WithoutLock>();
   const auto bind_format = [&](const char* name, const char* format) {
     m.def(
         name, [format](const Tensors& tensors) { return aten::graph_of(tensors, format); },
@@ -74,7 +74,7 @@ void bind_known_names(py::module_& m) {
       "_run_cached_graph",
       [](const py::bytes& graph_hash, const Tensors& inputs) {
         const std::string key = graph_hash;
-        const py::gil_scoped_release without_lock;
+        const WithoutLock without_lock;
         return aten::run_cached_graph(key, inputs);
       },
       py::arg("graph_hash"), py::arg("graph_inputs"));

@@ -17,7 +17,7 @@ namespace py = pybind11;
 using Tensors = std::vector<at::Tensor>;
 
 void bind_export(py::module_& m) {
-  const auto release = py::call_guard<py::gil_scoped_release>();
+  const auto release = py::call_guard<WithoutLock>();
   m.def(
       "_export",
       [](const Tensors& outputs, const Tensors& inputs) {
@@ -57,12 +57,12 @@ void bind_traces(py::module_& m) {
         [](std::string name, std::string detail, std::int64_t start_ns, std::int64_t duration_ns) {
           base::add_trace_event({std::move(name), "", std::move(detail), start_ns, duration_ns});
         });
-  const auto release = py::call_guard<py::gil_scoped_release>();
+  const auto release = py::call_guard<WithoutLock>();
   m.def("_start_device_trace", &runtime::start_device_trace, release);
   m.def("_stop_device_trace", [] {
     std::string bytes;
     {
-      const py::gil_scoped_release waiting;
+      const WithoutLock waiting;
       bytes = runtime::stop_device_trace();
     }
     return py::bytes(bytes);

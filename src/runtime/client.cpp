@@ -21,6 +21,9 @@
 namespace torch_xla::runtime {
 namespace {
 
+// As many as PyTorch's type for the number of one has.
+constexpr std::size_t kMostDevices = 128;
+
 struct Process {
   std::mutex mutex;
   std::function<PluginSpec()> resolver;                   // under mutex
@@ -64,8 +67,7 @@ PluginSpec resolve() {
   }
   PluginSpec spec = resolver ? resolver() : resolve_from_settings();
   if (spec.device_type == "CPU") {
-    spec.create_options.try_emplace("cpu_device_count",
-                                    std::max<std::int64_t>(base::settings().cpu_num_devices(), 1));
+    spec.create_options.try_emplace("cpu_device_count", base::settings().cpu_num_devices());
   }
   return spec;
 }
@@ -86,6 +88,9 @@ std::unique_ptr<Client> create(Process& state, PluginSpec spec) {
     std::shared_ptr<pjrt::Client> pjrt_client =
         pjrt::Client::create(pjrt::Plugin::load(spec.library_path), spec.create_options);
     base::check(!pjrt_client->addressable_devices().empty(), "it offers no device to this process");
+    base::check(pjrt_client->addressable_devices().size() <= kMostDevices, "it offers ",
+                pjrt_client->addressable_devices().size(), " devices, and PyTorch counts to ",
+                kMostDevices);
     auto result = std::make_unique<Client>(std::move(spec), std::move(pjrt_client));
     const std::string& library = result->spec().library_path;
     if (!state.hooked_libraries.contains(library)) {
@@ -176,7 +181,7 @@ int device_count_upper_bound() noexcept {
     // As many as one machine has of any other kind; each may cost PyTorch an idle thread.
     constexpr int kMostAccelerators = 16;
     if (!type.empty() && type != "CPU") return kMostAccelerators;
-    return static_cast<int>(std::max<std::int64_t>(base::settings().cpu_num_devices(), 1));
+    return static_cast<int>(base::settings().cpu_num_devices());
   } catch (...) {
     return 1;
   }
