@@ -117,6 +117,34 @@ BAD_CALLS = {
 }
 
 
+# What makes a tensor of given sizes.
+FACTORIES = {
+    "ones": lambda x, size: torch.ones(size, device=x.device),
+    "empty": lambda x, size: torch.empty(size, device=x.device),
+    "rand": lambda x, size: torch.rand(size, device=x.device),
+    "randn": lambda x, size: torch.randn(size, device=x.device),
+    "full": lambda x, size: torch.full(size, 2.0, device=x.device),
+    "randint": lambda x, size: torch.randint(5, size, device=x.device),
+    "normal": lambda x, size: torch.normal(0.0, 1.0, size, device=x.device),
+    "empty_strided": lambda x, size: torch.empty_strided(size, size, device=x.device),
+    "empty_permuted": lambda x, size: torch.empty_permuted(size, range(len(size)), device=x.device),
+    "new_ones": lambda x, size: x.new_ones(size),
+    "new_zeros": lambda x, size: x.new_zeros(size),
+    "new_empty": lambda x, size: x.new_empty(size),
+    "new_full": lambda x, size: x.new_full(size, 2.0),
+    "new_empty_strided": lambda x, size: x.new_empty_strided(size, size),
+    "Tensor.new": lambda x, size: x.new(*size),
+}
+
+
+@pytest.mark.parametrize("size", [(-1,), (2, -3), (0, -1), (-2, -2)])
+@pytest.mark.parametrize("name", FACTORIES)
+def test_negative_sizes_are_refused_in_the_same_words(name, size, device):
+    want = outcome(lambda: FACTORIES[name](torch.rand(2, 3), size))
+    assert want is not None
+    assert outcome(lambda: FACTORIES[name](torch.rand(2, 3).to(device), size)) == want
+
+
 @pytest.mark.parametrize("name", BAD_CALLS)
 def test_bad_call_is_refused_in_the_same_words(name, device):
     want = outcome(lambda: BAD_CALLS[name](torch.rand(2, 3)))

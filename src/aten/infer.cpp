@@ -51,9 +51,17 @@ std::vector<const graph::TensorType*> infer_by_python(const Operator& op,
   return infer_by_meta(op, nullptr, stack);
 }
 
+void check_sizes(const base::Shape& shape) {
+  for (const std::int64_t size : shape.dims) {
+    TORCH_CHECK(size >= 0, "Trying to create tensor with negative dimension ", size, ": ",
+                base::to_string(shape.dims));
+  }
+}
+
 std::vector<const graph::TensorType*> infer_by_lowering(const graph::Entry& entry) {
   std::vector<const graph::TensorType*> types;
   for (const std::optional<base::Shape>& shape : ops::infer(entry, runtime::platform())) {
+    if (shape.has_value()) check_sizes(*shape);
     types.push_back(shape.has_value() ? graph::intern_contiguous(*shape) : nullptr);
   }
   return types;
