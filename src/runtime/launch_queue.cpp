@@ -6,10 +6,11 @@
 #include <algorithm>
 #include <chrono>
 #include <limits>
+#include <new>
 #include <utility>
-#include <vector>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/metrics.h"
 #include "base/settings.h"
 #include "base/trace_events.h"
@@ -43,6 +44,16 @@ constexpr double kMinWithPlugin = 2;
 constexpr double kMaxWithPlugin = 16;
 
 Time now() { return std::chrono::steady_clock::now(); }
+
+// For what is only told: not worth a program when memory ends.
+template <typename Function>
+void attempt(const Function& function) noexcept {
+  try {
+    function();
+  } catch (const std::exception&) {
+    // Then it is not told.
+  }
+}
 
 }  // namespace
 
@@ -79,9 +90,10 @@ struct LaunchQueue::State : std::enable_shared_from_this<State> {
   // Calls `finish` when the work of the slot's launch is done.
   void watch(const pjrt::Event& event, const std::shared_ptr<Place::Slot>& slot, Time start);
   void trace(const std::string& name, double seconds) const;
-  void finish(const Place::Slot& slot, std::optional<Time> start);
+  void finish(const Place::Slot& slot, std::optional<Time> start) noexcept;
 };
 
+// Where memory ends, of what is thrown here nothing leaves the thread: the process would end.
 void LaunchQueue::State::run() {
   std::unique_lock lock(mutex);
   while (true) {
@@ -91,12 +103,21 @@ void LaunchQueue::State::run() {
     ++num_with_plugin;
     const std::shared_ptr<Place::Slot> slot = std::move(slots.front());
     slots.pop_front();
-    launched.push_back(slot);
+    try {
+      launched.push_back(slot);
+    } catch (const std::bad_alloc&) {
+      // The callback, which has it too, lets go of it then.
+    }
     forget_finished(lock);
     lock.unlock();
     const Time start = now();
     std::optional<pjrt::Event> event;
-    if (slot->start) event = slot->start();
+    try {
+      if (slot->start) event = slot->start();
+    } catch (const std::exception& error) {
+      attempt(
+          [&] { base::warn(base::str("a launch on ", line, " was given up: ", error.what())); });
+    }
     if (event.has_value()) {
       watch(*event, slot, start);
     } else {
@@ -133,15 +154,13 @@ void LaunchQueue::State::await(std::unique_lock<std::mutex>& lock, std::uint64_t
 }
 
 void LaunchQueue::State::forget_finished(std::unique_lock<std::mutex>& lock) {
-  std::vector<Start> forgotten;
   while (!launched.empty() && launched.front()->number < first_unfinished) {
-    forgotten.push_back(std::move(launched.front()->start));
+    Start forgotten = std::move(launched.front()->start);
     launched.pop_front();
+    lock.unlock();
+    forgotten = nullptr;
+    lock.lock();
   }
-  if (forgotten.empty()) return;
-  lock.unlock();
-  forgotten.clear();
-  lock.lock();
 }
 
 void LaunchQueue::State::trace(const std::string& name, double seconds) const {
@@ -156,19 +175,18 @@ void LaunchQueue::State::watch(const pjrt::Event& event, const std::shared_ptr<P
   try {
     event.on_ready(
         [state = shared_from_this(), slot, start](const auto&) { state->finish(*slot, start); });
-  } catch (const base::Error&) {
+  } catch (const std::exception&) {
     // A plugin without callbacks, or a broken event: nothing can be overlapped then.
     try {
       event.await();
-    } catch (const base::Error&) {
+    } catch (const std::exception&) {
       // The outputs report it.
     }
     finish(*slot, start);
   }
 }
 
-void LaunchQueue::State::finish(const Place::Slot& slot, std::optional<Time> start) {
-  static base::Metric& time = base::metric("ExecuteTime");
+void LaunchQueue::State::finish(const Place::Slot& slot, std::optional<Time> start) noexcept {
   double seconds = 0;
   bool is_awaited = false;
   bool makes_room = false;
@@ -180,7 +198,10 @@ void LaunchQueue::State::finish(const Place::Slot& slot, std::optional<Time> sta
       const Time end = now();
       const std::chrono::nanoseconds elapsed = end - std::max(*start, last_finish);
       last_finish = end;
-      time.record(static_cast<double>(elapsed.count()));
+      attempt([&] {
+        static base::Metric& time = base::metric("ExecuteTime");
+        time.record(static_cast<double>(elapsed.count()));
+      });
       seconds = std::chrono::duration<double>(elapsed).count();
       mean_seconds += (seconds - mean_seconds) / static_cast<double>(kMaxLongLaunches);
     }
@@ -194,9 +215,11 @@ void LaunchQueue::State::finish(const Place::Slot& slot, std::optional<Time> sta
   }
   if (makes_room) has_room.notify_one();
   if (is_awaited) finished.notify_all();
-  if (base::tracing_is_on()) [[unlikely]]
-    trace(slot.name, seconds);
-  observe_execution_time(seconds);
+  attempt([&] {
+    if (base::tracing_is_on()) [[unlikely]]
+      trace(slot.name, seconds);
+    observe_execution_time(seconds);
+  });
 }
 
 LaunchQueue::Place& LaunchQueue::Place::operator=(Place&& other) noexcept {

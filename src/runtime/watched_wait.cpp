@@ -4,6 +4,7 @@
 
 #include <condition_variable>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -50,8 +51,12 @@ void WatchedWait::Watch::run() {
     waits.erase(first);
     wait.is_listed_ = false;
     slow.add();
-    base::warn(base::str("a thread has waited ", wait.limit_.count(), " s for ", wait.what_(),
-                         ", and goes on waiting (XLA_WAIT_WARNING=0 silences this)"));
+    try {
+      base::warn(base::str("a thread has waited ", wait.limit_.count(), " s for ", wait.what_(),
+                           ", and goes on waiting (XLA_WAIT_WARNING=0 silences this)"));
+    } catch (const std::exception&) {
+      // Memory has ended: it goes on waiting unseen.
+    }
   }
 }
 
@@ -61,8 +66,13 @@ WatchedWait::WatchedWait(std::function<std::string()> what)
   const Time due = std::chrono::steady_clock::now() + limit_;
   Watch& watch = Watch::of_process();
   const std::lock_guard lock(watch.mutex);
-  if (!std::exchange(watch.has_thread, true)) {
-    std::thread([&watch] { watch.run(); }).detach();
+  if (!watch.has_thread) {
+    try {
+      std::thread([&watch] { watch.run(); }).detach();
+      watch.has_thread = true;
+    } catch (const std::system_error&) {
+      return;  // without threads to be had it waits unwatched
+    }
   }
   place_ = watch.waits.emplace(due, this);
   is_listed_ = true;
