@@ -1,0 +1,28 @@
+// The queue of launches by itself: what its thread survives.
+#include <new>
+#include <optional>
+#include <stdexcept>
+
+#include "check.h"
+#include "pjrt/event.h"
+#include "runtime/launch_queue.h"
+
+namespace torch_xla::runtime {
+namespace {
+
+TEST(test_a_launch_that_throws_is_given_up_and_the_next_one_runs) {
+  LaunchQueue queue("CPU:0");
+  int num_run = 0;
+  queue.submit(queue.reserve(), []() -> std::optional<pjrt::Event> { throw std::bad_alloc(); });
+  queue.submit(queue.reserve(),
+               []() -> std::optional<pjrt::Event> { throw std::runtime_error("lost"); });
+  queue.submit(queue.reserve(), [&]() -> std::optional<pjrt::Event> {
+    ++num_run;
+    return std::nullopt;
+  });
+  queue.wait_idle();
+  EXPECT_EQ(num_run, 1);
+}
+
+}  // namespace
+}  // namespace torch_xla::runtime
