@@ -1,9 +1,9 @@
 """Random programs whose writes depend on the memory that they write.
 
 Two to four statements: each writes to a random view of `x`, and what it writes is computed from
-other elements of the same memory, seen through another view. XLA does such updates in place, so that
-it must have read what it overwrites. `python tests/memory_programs.py --count 20000` runs many by
-hand.
+other elements of the same memory, seen through another view. XLA does such updates in place, so
+that it must have read what it overwrites. `python tests/memory_programs.py --count 20000` runs many
+by hand.
 """
 
 from __future__ import annotations
