@@ -133,7 +133,7 @@ def install() -> None:
     _XLAC._install_frame_source()
     # Programs under way are waited for, and the plugin's memory is given back, before the
     # interpreter takes down what they may call.
-    atexit.register(_XLAC._shutdown)
+    atexit.register(_XLAC._shutdown_at_exit)
     _background.install()
     torch._register_device_module("xla", _device_module)
     _seed_along()

@@ -42,7 +42,8 @@ void release_lock_while_waiting() {
   });
 }
 
-// Errors are what they are when an operator throws them: torch.OutOfMemoryError, IndexError, ...
+// Errors are what they are when an operator throws them: torch.OutOfMemoryError, IndexError, ...;
+// and what a signal's handler raised is that.
 void translate_errors() {
   py::register_local_exception_translator([](std::exception_ptr thrown) {
     try {
@@ -53,6 +54,8 @@ void translate_errors() {
       } catch (...) {
         torch::translate_exception_to_python(std::current_exception());
       }
+    } catch (python_error& error) {
+      error.restore();
     } catch (const c10::Error&) {
       torch::translate_exception_to_python(thrown);
     }
@@ -227,5 +230,6 @@ PYBIND11_MODULE(_XLAC, m) {
   python::bind_programs(m);
   python::bind_regions(m);
   python::bind_graph_call(m);
+  python::bind_interruption(m);
   m.def("_install_frame_source", &python::install_frame_source);
 }

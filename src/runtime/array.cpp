@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "runtime/device.h"
+#include "runtime/interruption.h"
 #include "runtime/watched_wait.h"
 
 namespace torch_xla::runtime {
@@ -25,6 +26,18 @@ std::string failure_text(const LaunchDescription& launch, const char* what) {
     text += base::str(", and so are ", launch.num_donated, " inputs that they were to replace");
   }
   return text;
+}
+
+// Where threads wait that have to look up from time to time, which an atomic has no way to do.
+// There are few of them: one place for all arrays.
+struct WaitingPlace {
+  std::mutex mutex;
+  std::condition_variable changed;
+};
+
+WaitingPlace& waiting_place() {
+  static auto* const instance = new WaitingPlace();
+  return *instance;
 }
 
 }  // namespace
@@ -110,16 +123,32 @@ void Array::set_taken() {
 void Array::wait_launched() const {
   if (state_.load(std::memory_order_acquire) == kPending) {
     const WatchedWait watched([this] { return base::str("the launch of ", description()); });
-    state_.wait(kPending, std::memory_order_acquire);
+    await_state();
   }
   if (is_failed()) std::rethrow_exception(error_);
+}
+
+void Array::await_state() const {
+  if (!is_interruptible()) return state_.wait(kPending, std::memory_order_acquire);
+  std::unique_lock lock(waiting_place().mutex);
+  is_awaited_.store(true);
+  wait_interruptibly(waiting_place().changed, lock, [this] { return state_.load() != kPending; });
+}
+
+// Either this sees that the array is awaited, or who waits sees the state.
+void Array::set_state(State state) {
+  state_.store(state);
+  state_.notify_all();
+  if (!is_awaited_.load()) return;
+  const std::lock_guard lock(waiting_place().mutex);
+  waiting_place().changed.notify_all();
 }
 
 void Array::wait_ready() const {
   wait_launched();
   for (const pjrt::Buffer& shard : buffers_) {
     try {
-      await_watched(shard.ready_event(), [this] {
+      await_watched_interruptibly(shard.ready_event(), [this] {
         return launch_ == nullptr
                    ? base::str("the copy of ", description())
                    : base::str(launch_text(*launch_), " on xla:", device_->ordinal());
@@ -159,14 +188,12 @@ void Array::set_launched(std::vector<pjrt::Buffer> buffers, LaunchDescriptionPtr
   buffers_ = std::move(buffers);
   launch_ = std::move(launch);
   device_->arrays().count(shape().num_bytes());
-  state_.store(kLaunched, std::memory_order_release);
-  state_.notify_all();
+  set_state(kLaunched);
 }
 
 void Array::set_failed(std::exception_ptr error) {
   error_ = std::move(error);
-  state_.store(kFailed, std::memory_order_release);
-  state_.notify_all();
+  set_state(kFailed);
 }
 
 void Array::raise(const pjrt::Error& error) const {

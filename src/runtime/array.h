@@ -44,7 +44,7 @@ class Array final : public graph::Data {
   void set_location(graph::Location location) { location_ = location; }
   graph::Location location() const { return location_; }
 
-  // Blocks until the buffer exists; throws if the launch failed.
+  // Blocks until the buffer exists; throws if the launch failed. Both waits are interruptible.
   void wait_launched() const;
   // Blocks until the value exists; throws if it could not be computed.
   void wait_ready() const;
@@ -82,6 +82,8 @@ class Array final : public graph::Data {
 
   Array(Device& device, base::Shape shape);
   bool holds_memory() const;
+  void await_state() const;
+  void set_state(State state);
   // Its type, device and line, for messages.
   std::string description() const;
 
@@ -90,6 +92,8 @@ class Array final : public graph::Data {
   std::atomic<bool> is_donor_{false};
   std::atomic<bool> is_given_away_{false};
   std::atomic<bool> is_taken_{false};
+  // Somebody waits interruptibly for `state_` to leave kPending.
+  mutable std::atomic<bool> is_awaited_{false};
   std::atomic<int> state_{kPending};
   // Written before `state_` leaves kPending, read after.
   std::vector<pjrt::Buffer> buffers_;

@@ -2,10 +2,12 @@
 #include "runtime/client.h"
 
 #include <pthread.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cctype>
+#include <cstdio>
 #include <cstdlib>
 #include <mutex>
 #include <set>
@@ -13,10 +15,12 @@
 
 #include "base/error.h"
 #include "base/settings.h"
+#include "runtime/background.h"
 #include "runtime/compile.h"
 #include "runtime/executor.h"
 #include "runtime/kept_arguments.h"
 #include "runtime/shared_memory.h"
+#include "runtime/uncompiled.h"
 
 namespace torch_xla::runtime {
 namespace {
@@ -29,7 +33,7 @@ struct Process {
   std::function<PluginSpec()> resolver;                   // under mutex
   std::vector<std::function<void(pjrt::Client&)>> hooks;  // under mutex
   std::set<std::string> hooked_libraries;                 // under mutex
-  std::unique_ptr<Client> owned_client;                   // under mutex
+  std::shared_ptr<Client> owned_client;                   // under mutex; shared by compilations
   std::vector<Device*> devices;                           // of all clients so far; under mutex
   bool handlers_are_installed = false;                    // under mutex
   std::atomic<Client*> client{nullptr};                   // what `owned_client` points to
@@ -83,7 +87,7 @@ void install_handlers(Process& state) {
   std::atexit([] { shutdown(); });
 }
 
-std::unique_ptr<Client> create(Process& state, PluginSpec spec) {
+std::shared_ptr<Client> create(Process& state, PluginSpec spec) {
   try {
     std::shared_ptr<pjrt::Client> pjrt_client =
         pjrt::Client::create(pjrt::Plugin::load(spec.library_path), spec.create_options);
@@ -91,7 +95,7 @@ std::unique_ptr<Client> create(Process& state, PluginSpec spec) {
     base::check(pjrt_client->addressable_devices().size() <= kMostDevices, "it offers ",
                 pjrt_client->addressable_devices().size(), " devices, and PyTorch counts to ",
                 kMostDevices);
-    auto result = std::make_unique<Client>(std::move(spec), std::move(pjrt_client));
+    auto result = std::make_shared<Client>(std::move(spec), std::move(pjrt_client));
     const std::string& library = result->spec().library_path;
     if (!state.hooked_libraries.contains(library)) {
       for (const auto& hook : state.hooks) hook(result->pjrt_client());
@@ -155,6 +159,13 @@ Client& client() {
   return create_client();
 }
 
+std::shared_ptr<const Client> shared_client() {
+  client();
+  const std::lock_guard lock(process().mutex);
+  base::check(process().owned_client != nullptr, "the xla device was shut down");
+  return process().owned_client;
+}
+
 bool is_initialized() { return process().client.load() != nullptr; }
 
 Device& device(int ordinal) {
@@ -189,6 +200,41 @@ int device_count_upper_bound() noexcept {
 
 const std::string& platform() { return client().platform(); }
 
+namespace {
+
+// What is left of the process's way out is skipped if threads still use what it would destroy. The
+// handler comes last of all, hence is called first.
+void end_process_in_time(bool runs_launches) {
+  static std::atomic<bool> has_running_launches{false};
+  if (runs_launches) has_running_launches.store(true);
+  on_exit(
+      [](int status, void*) {
+        if (!has_running_launches.load() && BackgroundWork::count() == 0) return;
+        std::fflush(nullptr);
+        _exit(status);
+      },
+      nullptr);
+}
+
+bool runs_what_was_interrupted(Process& state) {
+  const std::lock_guard lock(state.mutex);
+  return state.owned_client != nullptr &&
+         std::ranges::any_of(state.owned_client->devices(), [](Device* device) {
+           return device->launches().runs_what_was_interrupted();
+         });
+}
+
+}  // namespace
+
+void shutdown_at_exit() {
+  if (process().is_broken_fork.load()) return;
+  if (runs_what_was_interrupted(process())) {
+    end_process_in_time(/*runs_launches=*/true);
+  } else {
+    shutdown();
+  }
+}
+
 void shutdown() {
   Process& state = process();
   if (state.is_broken_fork.load()) return;
@@ -198,6 +244,8 @@ void shutdown() {
       base::Error(base::ErrorKind::kRuntime, "the tensor's device was shut down"));
   stop_preloading();
   end_shared_memory();
+  fail_uncompiled(error);
+  if (BackgroundWork::count() > 0) end_process_in_time(/*runs_launches=*/false);
   for (Device* device : state.owned_client->devices()) {
     device->launches().close();
     forget_arguments(*device);

@@ -43,7 +43,6 @@ class Client {
   const std::vector<Device*>& devices() const { return devices_; }
 
  private:
-  friend void shutdown();
   PluginSpec spec_;
   std::shared_ptr<pjrt::Client> client_;
   std::string platform_;
@@ -53,6 +52,8 @@ class Client {
 // The client, created on first use. A failure names the plugin and may be retried. Throws in a
 // process that was forked after the client was made: its threads do not exist there. Thread-safe.
 Client& client();
+// The same, for work that may outlast a shutdown; the plugin's client then ends with it.
+std::shared_ptr<const Client> shared_client();
 bool is_initialized();
 
 // The device `xla:ordinal`. Throws if there is none.
@@ -63,9 +64,13 @@ int device_count_upper_bound() noexcept;
 // `client().platform()`.
 const std::string& platform();
 
-// Waits for work under way and gives back all that the plugin owns: memory of tensors that still
-// exist (they become unreadable), executables, the client. The next use starts anew. Called when
-// the process exits; no other thread may use the device meanwhile.
+// Waits for launches and gives back all that the plugin owns: memory of tensors that still exist
+// (they become unreadable), executables, the client. The next use starts anew. Called when the
+// process exits; no other thread may use the device meanwhile, but those that await a compilation:
+// it is not waited for. They get an error, and if it still runs when the process ends, that ends at
+// once: what the compiler uses must not be destroyed.
 void shutdown();
+// As above, but does not wait for what a user has interrupted a wait for either.
+void shutdown_at_exit();
 
 }  // namespace torch_xla::runtime

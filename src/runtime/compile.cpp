@@ -138,8 +138,7 @@ base::Hash128 library_hash(const std::string& path) {
 }
 
 // What loads a program and runs it.
-void add_machine(base::Hasher& hasher) {
-  const Client& used = client();
+void add_machine(base::Hasher& hasher, const Client& used) {
   hasher.add(used.platform());
   hasher.add(used.pjrt_client().platform_version());
   hasher.add(library_hash(used.spec().library_path));
@@ -151,22 +150,23 @@ void add_machine(base::Hasher& hasher) {
   }
 }
 
-base::Hash128 key_of(const std::string& text, const pjrt::CompileOptions& options) {
+base::Hash128 key_of(const std::string& text, const pjrt::CompileOptions& options,
+                     const Client& used) {
   base::Hasher hasher;
   hasher.add(std::string_view(text));
   hasher.add(std::string_view(options.serialize()));
   base::settings().add_compile_key(hasher);
-  add_machine(hasher);
+  add_machine(hasher, used);
   return hasher.finish();
 }
 
 // What this script uses of these programs.
-std::shared_ptr<UseList> uses_of(const DiskCacheOptions& programs) {
+std::shared_ptr<UseList> uses_of(const DiskCacheOptions& programs, const Client& used) {
   const std::lock_guard lock(state().uses_mutex);
   if (state().uses == nullptr || state().used_programs != programs) {
     base::Hasher script;
     script.add(std::string_view(script_of_process()));
-    add_machine(script);
+    add_machine(script, used);
     state().uses = std::make_shared<UseList>(programs, script.finish());
     state().used_programs = programs;
   }
@@ -174,11 +174,11 @@ std::shared_ptr<UseList> uses_of(const DiskCacheOptions& programs) {
 }
 
 // What the next run of this script may preload.
-void remember_use(const base::Hash128& key) {
-  if (base::settings().persistent_cache_preload()) uses_of(cache().options())->add(key);
+void remember_use(const base::Hash128& key, const Client& used) {
+  if (base::settings().persistent_cache_preload()) uses_of(cache().options(), used)->add(key);
 }
 
-std::unique_ptr<pjrt::Executable> load(const base::Hash128& key) {
+std::unique_ptr<pjrt::Executable> load(const base::Hash128& key, const Client& used) {
   static base::Counter& hit = base::counter("PersistentCacheHit");
   static base::Counter& preloaded = base::counter("PersistentCachePreloaded");
   static base::Counter& miss = base::counter("PersistentCacheMiss");
@@ -191,7 +191,7 @@ std::unique_ptr<pjrt::Executable> load(const base::Hash128& key) {
     preloaded.add();
   } else if (const std::optional<std::string> serialized = cache().find(key)) {
     try {
-      executable = client().pjrt_client().deserialize(*serialized);
+      executable = used.pjrt_client().deserialize(*serialized);
     } catch (const pjrt::Error& error) {
       failure.add();
       base::warn(
@@ -208,16 +208,16 @@ std::unique_ptr<pjrt::Executable> load(const base::Hash128& key) {
   hit.add();
   const std::chrono::nanoseconds elapsed = std::chrono::steady_clock::now() - start;
   time.record(static_cast<double>(elapsed.count()));
-  remember_use(key);
+  remember_use(key, used);
   return executable;
 }
 
 void store(const base::Hash128& key, const pjrt::Executable& executable,
-           std::chrono::nanoseconds compile_time) {
+           std::chrono::nanoseconds compile_time, const Client& used) {
   if (cache().options().directory.empty() || cache().options().is_read_only) return;
   if (state().is_default_directory && compile_time < kMinDefaultCompileTime) return;
   try {
-    if (cache().store(key, executable.serialize())) remember_use(key);
+    if (cache().store(key, executable.serialize())) remember_use(key, used);
   } catch (const std::exception& error) {  // also what memory that ends throws
     base::warn_once(
         base::str("compiled programs can't be written, so they are not kept: ", error.what()));
@@ -225,7 +225,7 @@ void store(const base::Hash128& key, const pjrt::Executable& executable,
 }
 
 std::unique_ptr<pjrt::Executable> compile(const std::string& text,
-                                          const pjrt::CompileOptions& options) {
+                                          const pjrt::CompileOptions& options, const Client& used) {
   static base::Counter& uncached = base::counter("UncachedCompile");
   static base::Metric& time = base::metric("CompileTime");
   static base::Counter& handles = base::counter("CreateCompileHandles");
@@ -236,7 +236,7 @@ std::unique_ptr<pjrt::Executable> compile(const std::string& text,
     return base::str("XLA to compile a program of ", std::count(text.begin(), text.end(), '\n'),
                      " lines");
   });
-  return client().pjrt_client().compile(text, options);
+  return used.pjrt_client().compile(text, options);
 }
 
 // Throws if the cache is in use.
@@ -252,18 +252,26 @@ void settle_directory(const std::string& path, bool is_read_only) {
 
 }  // namespace
 
-Compiled load_or_compile(const std::string& text, const std::string& known_as) {
+Compilation::Compilation(std::string text, std::string known_as)
+    : text_(std::move(text)),
+      known_as_(std::move(known_as)),
+      client_(shared_client()),
+      options_(custom_compile_options()) {}
+
+Compiled Compilation::run() const {
   while (true) {
-    const pjrt::CompileOptions options = compile_options(platform());
-    const base::Hash128 key = key_of(known_as, options);
-    if (std::unique_ptr<pjrt::Executable> loaded = load(key)) return {std::move(loaded), false};
+    const pjrt::CompileOptions options = compile_options(client_->platform(), options_);
+    const base::Hash128 key = key_of(known_as_.empty() ? text_ : known_as_, options, *client_);
+    if (std::unique_ptr<pjrt::Executable> loaded = load(key, *client_)) {
+      return {std::move(loaded), false};
+    }
     try {
       const auto start = std::chrono::steady_clock::now();
-      std::unique_ptr<pjrt::Executable> executable = compile(text, options);
-      store(key, *executable, std::chrono::steady_clock::now() - start);
+      std::unique_ptr<pjrt::Executable> executable = compile(text_, options, *client_);
+      store(key, *executable, std::chrono::steady_clock::now() - start, *client_);
       return {std::move(executable), true};
     } catch (const pjrt::Error& error) {
-      if (!drop_rejected_defaults(platform(), error.message())) throw;
+      if (!drop_rejected_defaults(client_->platform(), error.message())) throw;
     }
   }
 }
@@ -276,7 +284,7 @@ void start_preloading() {
     return;
   }
   const auto from = std::make_shared<DiskCache>(options);
-  state().preloader.start([options] { return uses_of(options)->last_run(); },
+  state().preloader.start([options] { return uses_of(options, client())->last_run(); },
                           [from](const base::Hash128& key) -> std::unique_ptr<pjrt::Executable> {
                             try {
                               const std::optional<std::string> serialized = from->find(key);

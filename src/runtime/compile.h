@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 
+#include "pjrt/compile_options.h"
 #include "pjrt/executable.h"
 
 namespace torch_xla::runtime {
@@ -14,10 +16,25 @@ struct Compiled {
   bool was_compiled = false;  // by XLA; else it came from the disk
 };
 
-// Blocks while compiling. Throws pjrt::Error if the plugin rejects the program. The disk cache
-// knows it by `known_as`: the text without what changes nothing in the results.
-Compiled load_or_compile(const std::string& text, const std::string& known_as);
-inline Compiled load_or_compile(const std::string& text) { return load_or_compile(text, text); }
+class Client;
+
+// All that a compilation needs of the thread that asks for it: it may then run on another one, and
+// outlast a shutdown.
+class Compilation {
+ public:
+  // The disk cache knows the program by `known_as`: the text without what changes nothing in the
+  // results. Empty stands for the text.
+  explicit Compilation(std::string text, std::string known_as = {});
+
+  // Blocks while compiling. Throws pjrt::Error if the plugin rejects the program.
+  Compiled run() const;
+
+ private:
+  std::string text_;
+  std::string known_as_;
+  std::shared_ptr<const Client> client_;
+  std::map<std::string, pjrt::OptionOverride> options_;
+};
 
 // Chooses the directory of the disk cache. Throws if the cache is in use already: it must come
 // before the first computation.

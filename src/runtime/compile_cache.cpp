@@ -5,6 +5,8 @@
 #include <utility>
 
 #include "base/settings.h"
+#include "runtime/background.h"
+#include "runtime/interruption.h"
 
 namespace torch_xla::runtime {
 namespace {
@@ -22,15 +24,29 @@ std::size_t max_size() {
 
 }  // namespace
 
+CompileCache::Future CompileCache::look_up(const base::Hash128& key) {
+  const std::lock_guard lock(mutex_);
+  const Future* found = programs_.find(key);
+  return found == nullptr ? Future() : *found;
+}
+
 CompiledProgramPtr CompileCache::find(const base::Hash128& key) {
-  Future future;
-  {
-    const std::lock_guard lock(mutex_);
-    const Future* found = programs_.find(key);
-    if (found == nullptr) return nullptr;
-    future = *found;
+  const Future found = look_up(key);
+  return found.valid() ? await(found) : nullptr;
+}
+
+bool CompileCache::is_ready(const Future& program) {
+  return program.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+}
+
+void CompileCache::wait(const Future& program) {
+  if (is_interruptible()) {
+    while (program.wait_for(kInterruptionInterval) != std::future_status::ready) {
+      check_interruption();
+    }
   }
-  return future.get();
+  program.wait();
+  after_wait();
 }
 
 std::size_t CompileCache::room() {
@@ -43,35 +59,56 @@ std::size_t CompileCache::room() {
   return is_scarce ? std::min(max_size(), programs_.size() / 2) : max_size();
 }
 
-CompiledProgramPtr CompileCache::find_or_compile(const base::Hash128& key, const Compile& compile) {
-  std::promise<CompiledProgramPtr> promise;
+CompileCache::Future CompileCache::look_up_or_compile(const base::Hash128& key,
+                                                      const Begin& begin) {
+  Promise promise;
   Future future;
   std::vector<Future> evicted;
   {
     const std::lock_guard lock(mutex_);
-    if (const Future* found = programs_.find(key)) {
-      future = *found;
-    } else {
-      programs_.insert(key, promise.get_future().share(), room(), evicted);
-    }
+    if (const Future* found = programs_.find(key)) return *found;
+    future = promise.get_future().share();
+    programs_.insert(key, future, room(), evicted);
   }
-  if (future.valid()) return future.get();
   evicted.clear();
+  Compile how;
+  try {
+    how = begin();
+  } catch (...) {
+    fail(key, promise);
+    throw;
+  }
+  if (is_interruptible()) {
+    run_in_background([this, key, promise = std::move(promise), how = std::move(how)]() mutable {
+      compile(key, promise, how);
+    });
+  } else {
+    const BackgroundWork counted;  // at exit, also on a thread of the user's
+    compile(key, promise, how);
+  }
+  return future;
+}
+
+void CompileCache::compile(const base::Hash128& key, Promise& promise, const Compile& compile) {
   try {
     const auto start = std::chrono::steady_clock::now();
     CompiledProgramPtr program = compile();
-    promise.set_value(program);
-    const std::lock_guard lock(mutex_);
-    compilation_unchecked_ += std::chrono::steady_clock::now() - start;
-    return program;
-  } catch (...) {
     {
       const std::lock_guard lock(mutex_);
-      programs_.erase(key);
+      compilation_unchecked_ += std::chrono::steady_clock::now() - start;
     }
-    promise.set_exception(std::current_exception());
-    throw;
+    promise.set_value(std::move(program));
+  } catch (...) {
+    fail(key, promise);
   }
+}
+
+void CompileCache::fail(const base::Hash128& key, Promise& promise) {
+  {
+    const std::lock_guard lock(mutex_);
+    programs_.erase(key);
+  }
+  promise.set_exception(std::current_exception());
 }
 
 std::vector<bool> CompileCache::changed_constants(const base::Hash128& relaxed_key,

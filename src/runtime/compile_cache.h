@@ -35,14 +35,33 @@ class CompileCache {
   explicit CompileCache(std::function<double()> share_of_maps = base::share_of_memory_maps)
       : share_of_maps_(std::move(share_of_maps)) {}
 
-  // Null when there is none that is compiled or being compiled; waits for one being compiled, and
-  // throws what its compilation threw.
-  CompiledProgramPtr find(const base::Hash128& key);
+  using Future = std::shared_future<CompiledProgramPtr>;
+  // Without a state when there is none that is compiled or being compiled.
+  Future look_up(const base::Hash128& key);
 
-  // As `find`, or calls `compile` and keeps what it returns. Of several threads that ask for one
-  // new key, one compiles. After a failure the key is new again.
+  // As `look_up`, or keeps what is compiled now. Of several threads that ask for one new key, one
+  // compiles: it calls `begin`, which takes what it needs of this thread; what that returns
+  // compiles. If the thread may be interrupted, compiling goes on in the background, and goes on
+  // whoever waits for it; else it is done on return. After a failure the key is new again. The
+  // cache must outlive compilations.
   using Compile = std::function<CompiledProgramPtr()>;
-  CompiledProgramPtr find_or_compile(const base::Hash128& key, const Compile& compile);
+  using Begin = std::function<Compile()>;
+  Future look_up_or_compile(const base::Hash128& key, const Begin& begin);
+
+  // Whether `await` gives an answer at once.
+  static bool is_ready(const Future& program);
+  // Blocks until it does. Interruptible, and throws nothing else.
+  static void wait(const Future& program);
+  // The program, or what its compilation threw.
+  static CompiledProgramPtr await(const Future& program) {
+    if (!is_ready(program)) wait(program);
+    return program.get();
+  }
+  // Null when `look_up` finds none.
+  CompiledProgramPtr find(const base::Hash128& key);
+  CompiledProgramPtr find_or_compile(const base::Hash128& key, const Compile& compile) {
+    return await(look_up_or_compile(key, [&] { return compile; }));
+  }
 
   // Remembers the numbers of a graph that is about to be compiled, and which of them are data in
   // any case. Returns which should be: those that were data before, or have differed so far.
@@ -54,7 +73,7 @@ class CompileCache {
   std::size_t size() const;
 
  private:
-  using Future = std::shared_future<CompiledProgramPtr>;
+  using Promise = std::promise<CompiledProgramPtr>;
   struct Constants {
     std::vector<std::uint64_t> first;
     std::vector<bool> is_data;
@@ -62,6 +81,8 @@ class CompileCache {
 
   // How many programs may stay when one more is inserted. Under mutex_.
   std::size_t room();
+  void compile(const base::Hash128& key, Promise& promise, const Compile& compile);
+  void fail(const base::Hash128& key, Promise& promise);
 
   const std::function<double()> share_of_maps_;
   mutable std::mutex mutex_;

@@ -1,6 +1,7 @@
 // From a plan to a launch: finding or compiling its program, and submitting it.
 #include "runtime/executor.h"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <utility>
@@ -11,6 +12,7 @@
 #include "base/trace_events.h"
 #include "base/user_code.h"
 #include "ops/lower.h"
+#include "runtime/background.h"
 #include "runtime/client.h"
 #include "runtime/compile.h"
 #include "runtime/compile_cache.h"
@@ -19,6 +21,7 @@
 #include "runtime/observe.h"
 #include "runtime/plan.h"
 #include "runtime/platform_options.h"
+#include "runtime/uncompiled.h"
 
 namespace torch_xla::runtime {
 namespace {
@@ -47,20 +50,32 @@ ops::Program lower(const graph::Trace& trace, std::span<const ops::Donation> don
                             has_locations, mat_mul_precision()});
 }
 
-CompiledProgramPtr compile(const graph::Trace& trace, std::span<const ops::Donation> donations,
-                           const std::vector<bool>& promoted, bool& was_compiled) {
+// Lowers, and returns what compiles. `seconds` becomes the time of both, unless the program comes
+// from the disk.
+CompileCache::Compile begin_compiling(const graph::Trace& trace,
+                                      std::span<const ops::Donation> donations,
+                                      const std::vector<bool>& promoted,
+                                      const std::shared_ptr<double>& seconds) {
   static base::Metric& aliases = base::metric("InputOutputAliasCount", base::MetricKind::kNumber);
+  const auto start = std::chrono::steady_clock::now();
   ops::Program program = lower(trace, donations, promoted, false);
-  Compiled compiled =
+  Compilation compilation =
       base::settings().hlo_debug()
-          ? load_or_compile(lower(trace, donations, promoted, true).text, program.text)
-          : load_or_compile(program.text);
-  was_compiled = compiled.was_compiled;
-  if (was_compiled) compile_count.fetch_add(1, std::memory_order_relaxed);
-  aliases.record(static_cast<double>(donations.size()));
-  return std::make_shared<const CompiledProgram>(CompiledProgram{std::move(compiled.executable),
-                                                                 std::move(program.promoted_floats),
-                                                                 std::move(program.promoted_ints)});
+          ? Compilation(lower(trace, donations, promoted, true).text, std::move(program.text))
+          : Compilation(std::move(program.text));
+  return
+      [compilation = std::move(compilation), floats = std::move(program.promoted_floats),
+       ints = std::move(program.promoted_ints), num_donations = donations.size(), start, seconds] {
+        Compiled compiled = compilation.run();
+        if (compiled.was_compiled) {
+          compile_count.fetch_add(1, std::memory_order_relaxed);
+          const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
+          *seconds = elapsed.count();
+        }
+        aliases.record(static_cast<double>(num_donations));
+        return std::make_shared<const CompiledProgram>(
+            CompiledProgram{std::move(compiled.executable), floats, ints});
+      };
 }
 
 // Of what every executable depends on beside the graph.
@@ -76,38 +91,44 @@ base::Hash128 key_of(const base::Hash128& graph_key, const base::Hash128& option
   return hasher.finish();
 }
 
-// `compile_seconds` is negative for a program that was there.
 struct FoundProgram {
-  CompiledProgramPtr program;
-  double compile_seconds = -1;
+  CompileCache::Future program;
+  // When it is there: null or negative if it was not compiled for this.
+  std::shared_ptr<const double> compile_seconds;
+
+  bool was_compiled() const { return compile_seconds != nullptr && *compile_seconds >= 0; }
 };
 
-FoundProgram find_program(const graph::Trace& trace, std::span<const ops::Donation> donations) {
-  static base::Counter& cached = base::counter("CachedCompile");
+// `uncompiled`, if it is given, is listed before anything is compiled.
+FoundProgram find_program(const graph::Trace& trace, std::span<const ops::Donation> donations,
+                          Uncompiled* uncompiled = nullptr) {
   const base::Hash128 options_key = compile_options_key(platform());
   const base::Hash128 strict = key_of(trace.strict_key, options_key, donations);
-  FoundProgram found{cache().find(strict)};
+  FoundProgram found{cache().look_up(strict), nullptr};
   last_key = strict;
-  if (found.program == nullptr) {
-    std::vector<bool> promoted = trace.promoted;
-    base::Hash128 key = strict;
-    if (!promoted.empty() && !constants_stay.load(std::memory_order_relaxed)) {
-      const base::Hash128 relaxed = key_of(trace.relaxed_key, options_key, donations);
-      promoted = cache().changed_constants(relaxed, trace.promotables, std::move(promoted));
-      key = key_of(graph::key_of(trace, promoted), options_key, donations);
-    }
-    last_key = key;
-    found.program = cache().find_or_compile(key, [&] {
-      const auto start = std::chrono::steady_clock::now();
-      bool was_compiled = false;
-      CompiledProgramPtr program = compile(trace, donations, promoted, was_compiled);
-      const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
-      if (was_compiled) found.compile_seconds = elapsed.count();
-      return program;
-    });
+  if (found.program.valid()) return found;
+  std::vector<bool> promoted = trace.promoted;
+  base::Hash128 key = strict;
+  if (!promoted.empty() && !constants_stay.load(std::memory_order_relaxed)) {
+    const base::Hash128 relaxed = key_of(trace.relaxed_key, options_key, donations);
+    promoted = cache().changed_constants(relaxed, trace.promotables, std::move(promoted));
+    key = key_of(graph::key_of(trace, promoted), options_key, donations);
   }
-  if (found.compile_seconds < 0) cached.add();
+  last_key = key;
+  found.program = cache().look_up_or_compile(key, [&] {
+    if (uncompiled != nullptr) uncompiled->list();
+    const auto seconds = std::make_shared<double>(-1);
+    found.compile_seconds = seconds;
+    return begin_compiling(trace, donations, promoted, seconds);
+  });
   return found;
+}
+
+CompiledProgramPtr await_program(const FoundProgram& found) {
+  static base::Counter& cached = base::counter("CachedCompile");
+  CompiledProgramPtr program = CompileCache::await(found.program);
+  if (!found.was_compiled()) cached.add();
+  return program;
 }
 
 void append_promoted(std::vector<std::uint64_t>& numbers, const graph::Trace& trace,
@@ -117,23 +138,20 @@ void append_promoted(std::vector<std::uint64_t>& numbers, const graph::Trace& tr
   }
 }
 
-void find_program(Launch& launch, const graph::Trace& trace, RunKind kind) {
-  const Run observed{*launch.device, trace, launch.donations, kind, launch.description.where};
-  const bool is_seen = is_observed();
+base::Error compile_error(const Launch& launch, const base::Error& error, const std::string& rest) {
+  const std::string where =
+      launch.description.where.empty() ? "" : base::str(" (at ", launch.description.where, ")");
+  return {error.kind(), base::str("compiling ", launch.description.program, where,
+                                  " failed: ", error.what(), rest)};
+}
+
+// What `body` throws is the launch's failure.
+template <typename Body>
+void or_fail(Launch& launch, const Run& observed, const Body& body) {
   try {
-    if (is_seen) [[unlikely]]
-      observe_graph(observed);
-    FoundProgram found = find_program(trace, launch.donations);
-    launch.program = std::move(found.program);
-    last_program = launch.program;
-    if (is_seen) [[unlikely]]
-      observe_program(observed, *launch.program, found.compile_seconds);
+    body();
   } catch (const base::Error& error) {
-    const std::string where =
-        launch.description.where.empty() ? "" : base::str(" (at ", launch.description.where, ")");
-    const base::Error named(error.kind(),
-                            base::str("compiling ", launch.description.program, where,
-                                      " failed: ", error.what(), observe_failure(observed)));
+    const base::Error named = compile_error(launch, error, observe_failure(observed));
     launch.fail(std::make_exception_ptr(named));
     throw named;
   } catch (...) {
@@ -142,8 +160,85 @@ void find_program(Launch& launch, const graph::Trace& trace, RunKind kind) {
   }
 }
 
-// What launches the plan; fails the plan's arrays and throws if it can't be compiled. Frees what
-// the plan holds, so that arrays which only the graph used may be donated.
+// Once its program is there. Frees what the plan holds, so that arrays which only the graph used
+// may be donated.
+void complete(Launch& launch, Plan& plan) {
+  launch.inputs = std::move(plan.trace.leaves);
+  launch.floats = std::move(plan.trace.floats);
+  launch.ints = std::move(plan.trace.ints);
+  append_promoted(launch.floats, plan.trace, launch.program->promoted_floats);
+  append_promoted(launch.ints, plan.trace, launch.program->promoted_ints);
+  plan.garbage.clear();
+  plan.freed.clear();
+  plan.trace = {};
+}
+
+// The launch of an interrupted wait, on a thread of its own once there is a program. It has given
+// up its place in the queue, where others would wait for it: who needs its results waits for these.
+void launch_in_background(const std::shared_ptr<Launch>& launch, Plan& plan, Uncompiled& uncompiled,
+                          const CompileCache::Future& program) {
+  try {
+    launch->program = program.get();
+    uncompiled.take();
+  } catch (const base::Error& error) {
+    return launch->fail(std::make_exception_ptr(compile_error(*launch, error, "")));
+  } catch (...) {
+    return launch->fail(std::current_exception());
+  }
+  complete(*launch, plan);
+  if (std::ranges::all_of(launch->outputs, [](const ArrayPtr& a) { return a.use_count() == 1; })) {
+    return;  // nobody wants them any more
+  }
+  const std::optional<pjrt::Event> event = launch->start();
+  if (!event.has_value()) return;
+  try {
+    event->await();
+  } catch (const base::Error&) {
+    // The outputs report it.
+  }
+}
+
+void postpone(const std::shared_ptr<Launch>& launch, Plan& plan, Uncompiled uncompiled,
+              const CompileCache::Future& program) {
+  plan.place = {};
+  run_in_background(
+      [launch, plan = std::move(plan), uncompiled = std::move(uncompiled), program]() mutable {
+        launch_in_background(launch, plan, uncompiled, program);
+      });
+}
+
+// An interruption leaves the launch to the background.
+void find_program(const std::shared_ptr<Launch>& launch, Plan& plan, RunKind kind) {
+  const Run observed{*launch->device, plan.trace, launch->donations, kind,
+                     launch->description.where};
+  const bool is_seen = is_observed();
+  Uncompiled uncompiled(launch);
+  FoundProgram found;
+  or_fail(*launch, observed, [&] {
+    if (is_seen) [[unlikely]]
+      observe_graph(observed);
+    found = find_program(plan.trace, launch->donations, &uncompiled);
+  });
+  if (!CompileCache::is_ready(found.program)) {
+    uncompiled.list();
+    try {
+      CompileCache::wait(found.program);
+    } catch (...) {
+      postpone(launch, plan, std::move(uncompiled), found.program);
+      throw;
+    }
+  }
+  uncompiled.take();
+  or_fail(*launch, observed, [&] {
+    launch->program = await_program(found);
+    last_program = launch->program;
+    if (is_seen) [[unlikely]]
+      observe_program(observed, *launch->program,
+                      found.was_compiled() ? *found.compile_seconds : -1);
+  });
+}
+
+// What launches the plan; fails the plan's arrays and throws if it can't be compiled.
 std::shared_ptr<Launch> make_launch(Device& device, Plan& plan, std::string_view where,
                                     RunKind kind) {
   static base::Metric& graph_size = base::metric("TensorsGraphSize", base::MetricKind::kNumber);
@@ -155,15 +250,8 @@ std::shared_ptr<Launch> make_launch(Device& device, Plan& plan, std::string_view
   launch->description = {describe(plan.trace),
                          where.empty() ? base::user_line() : std::string(where),
                          launch->outputs.size(), 0};
-  find_program(*launch, plan.trace, kind);
-  launch->inputs = std::move(plan.trace.leaves);
-  launch->floats = std::move(plan.trace.floats);
-  launch->ints = std::move(plan.trace.ints);
-  append_promoted(launch->floats, plan.trace, launch->program->promoted_floats);
-  append_promoted(launch->ints, plan.trace, launch->program->promoted_ints);
-  plan.garbage.clear();
-  plan.freed.clear();
-  plan.trace = {};
+  find_program(launch, plan, kind);
+  complete(*launch, plan);
   return launch;
 }
 
@@ -201,8 +289,9 @@ std::map<std::string, std::int64_t> memory_of(const CompiledProgram& program) {
 }
 
 CompiledProgramPtr find_text(const std::string& text, const base::Hash128& key) {
-  return cache().find_or_compile(key_of(key, compile_options_key(platform()), {}), [&] {
-    Compiled compiled = load_or_compile(text);
+  const Compilation compilation(text);
+  return cache().find_or_compile(key_of(key, compile_options_key(platform()), {}), [compilation] {
+    Compiled compiled = compilation.run();
     if (compiled.was_compiled) compile_count.fetch_add(1, std::memory_order_relaxed);
     return std::make_shared<const CompiledProgram>(
         CompiledProgram{std::move(compiled.executable), {}, {}});
@@ -309,12 +398,12 @@ std::vector<double> time_launches(Device& device, int count) {
 
 std::map<std::string, std::int64_t> estimate_memory(Device& device) {
   const Preview preview = preview_sync(device);
-  return memory_of(*find_program(preview.trace, preview.donations).program);
+  return memory_of(*await_program(find_program(preview.trace, preview.donations)));
 }
 
 std::map<std::string, std::int64_t> estimate_memory(Device& device,
                                                     std::span<const graph::Value> values) {
-  return memory_of(*find_program(trace_of(device, values), {}).program);
+  return memory_of(*await_program(find_program(trace_of(device, values), {})));
 }
 
 std::vector<ArrayPtr> run_program(Device& device, const std::string& text, const base::Hash128& key,

@@ -14,6 +14,7 @@
 #include "base/metrics.h"
 #include "base/settings.h"
 #include "base/trace_events.h"
+#include "runtime/interruption.h"
 #include "runtime/observe.h"
 #include "runtime/watched_wait.h"
 
@@ -25,6 +26,7 @@ struct LaunchQueue::Place::Slot {
   Start start;
   std::string name;
   std::uint64_t number = 0;  // how many places were reserved before
+  std::uint64_t interruptions = num_interruptions();
 };
 
 namespace {
@@ -83,7 +85,7 @@ struct LaunchQueue::State : std::enable_shared_from_this<State> {
   std::uint64_t limit() const;
   // Blocks while the plugin has enough.
   void await_room(std::unique_lock<std::mutex>& lock);
-  // Blocks until the launches before number `goal` have been executed.
+  // Blocks, interruptibly, until the launches before number `goal` have been executed.
   void await(std::unique_lock<std::mutex>& lock, std::uint64_t goal);
   // Destroys what launches that have been executed still hold.
   void forget_finished(std::unique_lock<std::mutex>& lock);
@@ -98,8 +100,11 @@ void LaunchQueue::State::run() {
   std::unique_lock lock(mutex);
   while (true) {
     await_room(lock);
-    submitted.wait(lock, [&] { return slots.empty() ? is_closing : slots.front()->is_settled; });
+    submitted.wait(lock,
+                   [&] { return is_closing || (!slots.empty() && slots.front()->is_settled); });
     if (slots.empty()) return;
+    // Else its owner is still at the compiler, and is left behind.
+    const bool is_settled = slots.front()->is_settled;
     ++num_with_plugin;
     const std::shared_ptr<Place::Slot> slot = std::move(slots.front());
     slots.pop_front();
@@ -113,7 +118,7 @@ void LaunchQueue::State::run() {
     const Time start = now();
     std::optional<pjrt::Event> event;
     try {
-      if (slot->start) event = slot->start();
+      if (is_settled && slot->start) event = slot->start();
     } catch (const std::exception& error) {
       attempt(
           [&] { base::warn(base::str("a launch on ", line, " was given up: ", error.what())); });
@@ -147,10 +152,11 @@ void LaunchQueue::State::await_room(std::unique_lock<std::mutex>& lock) {
 void LaunchQueue::State::await(std::unique_lock<std::mutex>& lock, std::uint64_t goal) {
   if (first_unfinished >= goal) return;
   const WatchedWait watched([this] { return base::str("the launches of ", line); });
-  while (first_unfinished < goal) {
+  wait_interruptibly(finished, lock, [&] {
+    if (first_unfinished >= goal) return true;
     next_goal = std::min(next_goal, goal);
-    finished.wait(lock);
-  }
+    return false;
+  });
 }
 
 void LaunchQueue::State::forget_finished(std::unique_lock<std::mutex>& lock) {
@@ -244,15 +250,27 @@ LaunchQueue::LaunchQueue(std::string line) : state_(std::make_shared<State>()) {
 }
 
 void LaunchQueue::close() {
+  {
+    const std::lock_guard lock(state_->mutex);
+    state_->is_closing = true;
+  }
+  state_->submitted.notify_one();
   wait_idle();
   std::thread thread;
   {
     const std::lock_guard lock(state_->mutex);
-    state_->is_closing = true;
     thread = std::move(state_->thread);
   }
-  state_->submitted.notify_one();
   if (thread.joinable()) thread.join();
+}
+
+bool LaunchQueue::runs_what_was_interrupted() const {
+  const std::lock_guard lock(state_->mutex);
+  for (const std::shared_ptr<Place::Slot>& slot : state_->launched) {
+    if (slot->number != state_->first_unfinished) continue;
+    return slot->interruptions < num_interruptions();
+  }
+  return false;
 }
 
 LaunchQueue::Place LaunchQueue::reserve() {
@@ -271,19 +289,21 @@ LaunchQueue::Place LaunchQueue::reserve() {
 }
 
 void LaunchQueue::submit(Place place, Start start, std::string name) {
-  {
-    std::unique_lock lock(state_->mutex);
-    const std::uint64_t number = place.slot_->number;
-    const std::uint64_t limit = state_->limit();
-    // Once it has to wait, until half of them are done: the next steps are then recorded in a row,
-    // which on a busy machine takes half the time of as many that find their caches cold.
-    if (number >= state_->first_unfinished + limit) {
-      state_->await(lock, number - std::max<std::uint64_t>(limit / 2, 1) + 1);
-    }
-  }
-  place.slot_->start = std::move(start);
-  place.slot_->name = std::move(name);
-  place.release();
+  // Before this waits: an interruption must not take the launch with it.
+  std::unique_lock lock(state_->mutex);
+  const std::shared_ptr<Place::Slot> slot = std::move(place.slot_);
+  slot->start = std::move(start);
+  slot->name = std::move(name);
+  slot->is_settled = true;
+  const std::uint64_t limit = state_->limit();
+  const bool is_full = slot->number >= state_->first_unfinished + limit;
+  lock.unlock();
+  state_->submitted.notify_one();
+  if (!is_full) return;
+  // Until half of them are done: the next steps are then recorded in a row, which on a busy machine
+  // takes half the time of as many that find their caches cold.
+  lock.lock();
+  state_->await(lock, slot->number - std::max<std::uint64_t>(limit / 2, 1) + 1);
 }
 
 void LaunchQueue::wait_idle() {

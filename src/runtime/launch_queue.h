@@ -49,14 +49,18 @@ class LaunchQueue {
   // Never blocks. Taken under the recording lock: what is launched later may depend on it. Throws
   // when the queue is closed.
   Place reserve();
-  // Fills in the place; `start` is called on the queue's thread when its turn has come. Blocks
+  // Fills in the place; `start` is called on the queue's thread when its turn has come. Then blocks
   // while as many launches before it as XLA_MAX_INFLIGHT_LAUNCHES are unfinished: hold no lock.
-  // `name` is what a trace calls the launch.
+  // `name` is what a trace calls the launch. All waits are interruptible, and what was submitted
+  // stays so.
   void submit(Place place, Start start, std::string name = {});
   // Blocks until everything reserved so far has been executed, well or not.
   void wait_idle();
-  // Waits for what was reserved and ends the thread. Nothing can be reserved after.
+  // Waits for what was submitted and ends the thread. Nothing can be reserved after; places that
+  // were reserved and not submitted are given up. May be called again after an interruption.
   void close();
+  // Whether the launch that is waited for first was there before the last interruption.
+  bool runs_what_was_interrupted() const;
 
  private:
   struct State;

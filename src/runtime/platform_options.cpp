@@ -135,7 +135,7 @@ Options parse_xla_flags(std::string_view text) {
   }
 }
 
-pjrt::CompileOptions compile_options(std::string_view platform) {
+pjrt::CompileOptions compile_options(std::string_view platform, const Options& custom) {
   pjrt::CompileOptions options;
   options.portable = true;
   {
@@ -145,7 +145,7 @@ pjrt::CompileOptions compile_options(std::string_view platform) {
   for (auto& [name, value] : parse_xla_flags(base::settings().xla_flags())) {
     add_option(options.env_option_overrides, name, with_booleans(value));
   }
-  for (auto& [name, value] : custom_compile_options()) {
+  for (const auto& [name, value] : custom) {
     add_option(options.env_option_overrides, name, with_booleans(value));
   }
   return options;

@@ -23,8 +23,13 @@ std::map<std::string, pjrt::OptionOverride> custom_compile_options();
 std::optional<std::map<std::string, pjrt::OptionOverride>> set_thread_compile_options(
     std::optional<std::map<std::string, pjrt::OptionOverride>> options);
 
-// For a program on one device; the device is named by the launch.
-pjrt::CompileOptions compile_options(std::string_view platform);
+// For a program on one device; the device is named by the launch. `custom` are the user's, as
+// `custom_compile_options` gave them to the thread that needs the program.
+pjrt::CompileOptions compile_options(std::string_view platform,
+                                     const std::map<std::string, pjrt::OptionOverride>& custom);
+inline pjrt::CompileOptions compile_options(std::string_view platform) {
+  return compile_options(platform, custom_compile_options());
+}
 // Drops the flags of ours that `error` complains about, for the life of the process: another
 // version of a plugin need not know them. False if there are none.
 bool drop_rejected_defaults(std::string_view platform, std::string_view error);

@@ -80,10 +80,12 @@ WatchedWait::WatchedWait(std::function<std::string()> what)
 }
 
 WatchedWait::~WatchedWait() {
-  if (limit_.count() <= 0) return;
-  Watch& watch = Watch::of_process();
-  const std::lock_guard lock(watch.mutex);
-  if (is_listed_) watch.waits.erase(place_);
+  if (limit_.count() > 0) {
+    Watch& watch = Watch::of_process();
+    const std::lock_guard lock(watch.mutex);
+    if (is_listed_) watch.waits.erase(place_);
+  }
+  after_wait();
 }
 
 }  // namespace torch_xla::runtime

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "pjrt/event.h"
+#include "runtime/interruption.h"
 
 namespace torch_xla::runtime {
 
@@ -33,12 +34,21 @@ class WatchedWait {
   std::multimap<Time, WatchedWait*>::iterator place_;
 };
 
-// As `event.await()`, watched unless the event is ready.
+// As `event.await()`, watched unless the event is ready. Not interruptible: for what uses a
+// caller's memory until it has ended.
 template <typename What>
 void await_watched(const pjrt::Event& event, const What& what) {
   if (event.is_ready()) return event.await();
   const WatchedWait watched(what);
   event.await();
+}
+
+// The same, interruptible.
+template <typename What>
+void await_watched_interruptibly(const pjrt::Event& event, const What& what) {
+  if (event.is_ready()) return event.await();
+  const WatchedWait watched(what);
+  await_interruptibly(event);
 }
 
 }  // namespace torch_xla::runtime
