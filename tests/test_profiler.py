@@ -268,7 +268,7 @@ def capturing(server):
 def test_xprof_takes_a_profile(tmp_path):
     pytest.importorskip("grpc")
     xprof = pytest.importorskip("xprof.convert._pywrap_profiler_plugin")
-    with capturing(xp.start_server(0)) as address:
+    with capturing(xp.start_server(0, log_dir=tmp_path)) as address:
         xprof.trace(address, str(tmp_path), "", False, 300, 1, {})
     [path] = tmp_path.glob("plugins/profile/*/*.xplane.pb")
     names = {e[0] for line in planes(path.read_bytes())["/host:CPU"].values() for e in line}
@@ -277,7 +277,7 @@ def test_xprof_takes_a_profile(tmp_path):
 
 def test_service_refuses_what_it_does_not_know(tmp_path):
     grpc = pytest.importorskip("grpc")
-    server = xp.start_server(0)
+    server = xp.start_server(0, log_dir=tmp_path)
     root = _xplane.number_field(1, 50) + _xplane.text_field(5, str(tmp_path))
     requests = {
         b"": "duration_ms must be from 1",
@@ -285,6 +285,7 @@ def test_service_refuses_what_it_does_not_know(tmp_path):
         _xplane.number_field(1, 10**12): "duration_ms must be from 1",
         root: "needs a session_id and a host_name",
         root + _xplane.text_field(6, ".."): "needs a session_id and a host_name",
+        root + _xplane.number_field(6, 1): "must be a text",
     }
     try:
         with grpc.insecure_channel(f"localhost:{server.port}") as channel:

@@ -16,7 +16,9 @@ namespace {
 
 struct Buffer {
   std::mutex mutex;
-  std::vector<TraceEvent> events;  // under mutex
+  // Both under mutex.
+  std::vector<TraceEvent> events;
+  std::size_t max_events = 0;
 };
 
 Buffer& buffer() {
@@ -32,10 +34,11 @@ std::string this_thread_name() {
 
 }  // namespace
 
-void start_tracing() {
+void start_tracing(std::size_t max_events) {
   const std::lock_guard lock(buffer().mutex);
   check(!tracing_is_on(), "start_trace: a trace is being taken already; call stop_trace first");
   buffer().events.clear();
+  buffer().max_events = max_events;
   detail::tracing_is_on.store(true);
 }
 
@@ -50,7 +53,7 @@ void add_trace_event(TraceEvent event) {
   if (!tracing_is_on()) return;
   if (event.line.empty()) event.line = this_thread_name();
   const std::lock_guard lock(buffer().mutex);
-  if (tracing_is_on() && buffer().events.size() < kMaxTraceEvents) {
+  if (tracing_is_on() && buffer().events.size() < buffer().max_events) {
     buffer().events.push_back(std::move(event));
   }
 }

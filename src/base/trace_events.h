@@ -25,12 +25,11 @@ inline std::atomic<bool> tracing_is_on{false};
 }
 
 inline bool tracing_is_on() { return detail::tracing_is_on.load(std::memory_order_relaxed); }
-// Throws an Error if tracing is on already.
-void start_tracing();
-// What happened since, in the order in which it ended. At most kMaxTraceEvents are kept, the first
-// ones. Throws an Error if tracing is off.
-std::vector<TraceEvent> stop_tracing();
 inline constexpr std::size_t kMaxTraceEvents = 2'000'000;
+// At most `max_events` are kept, the first ones. Throws an Error if tracing is on already.
+void start_tracing(std::size_t max_events = kMaxTraceEvents);
+// What happened since, in the order in which it ended. Throws an Error if tracing is off.
+std::vector<TraceEvent> stop_tracing();
 
 // Keeps the event if tracing is on. An empty line stands for the calling thread.
 void add_trace_event(TraceEvent event);

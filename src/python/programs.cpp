@@ -43,7 +43,13 @@ void bind_export(py::module_& m) {
 }
 
 void bind_traces(py::module_& m) {
-  m.def("_start_tracing", &base::start_tracing);
+  m.def(
+      "_start_tracing",
+      [](std::optional<std::size_t> max_events) {
+        base::start_tracing(max_events.value_or(base::kMaxTraceEvents));
+      },
+      py::arg("max_events") = py::none());
+  m.def("_discard_trace", [] { base::stop_tracing(); });
   m.def("_stop_tracing", [] {
     py::list out;
     for (const base::TraceEvent& event : base::stop_tracing()) {

@@ -6,14 +6,18 @@ here by hand, as _xplane.py does.
 
 from __future__ import annotations
 
-import pathlib
+import atexit
+import functools
 import re
+import threading
+import weakref
 from collections.abc import Callable
 from concurrent import futures
 from typing import Any
 
-from torch_xla import _files
-from torch_xla.debug import _xplane
+from torch_xla.debug import _captures, _xplane
+from torch_xla.debug._captures import Captures
+from torch_xla.debug._profile_folder import ProfileFolder
 
 _SERVICE = "tensorflow.ProfilerService"
 _PROFILE = f"/{_SERVICE}/Profile"
@@ -24,10 +28,15 @@ _TOOL_DATA, _EMPTY_TRACE = 6, 7
 _TOOL_NAME, _TOOL_CONTENT = 1, 2
 # Under this name a response carries the profile itself, for callers without a repository.
 _OUR_TOOL = "xplane.pb"
-_MAX_DURATION_MS = 3_600_000
 _UNLIMITED = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
-
-Capture = Callable[[int], bytes]
+# A request is a few names; an answer is as large as what was recorded.
+_SERVER_OPTIONS = [
+    ("grpc.max_receive_message_length", 1 << 20),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.so_reuseport", 0),
+]
+# One that records, those that are told so.
+_MAX_REQUESTS = 16
 
 
 def is_available() -> bool:
@@ -43,47 +52,82 @@ def _values(message: bytes) -> dict[int, Any]:
     return {number: value for number, value, _ in _xplane.fields(message)}
 
 
+def _text(values: dict[int, Any], field: int, errors: str = "strict") -> str:
+    text = values.get(field, b"")
+    if not isinstance(text, bytes):
+        raise ValueError(f"field {field} of a profile request must be a text")
+    return text.decode(errors=errors)
+
+
 def _name(values: dict[int, Any], field: int) -> str:
     """A file's or folder's name out of a request. It comes from the network: no path."""
-    name = re.sub(r"[^\w.-]", "_", values.get(field, b"").decode(errors="replace"))
+    name = re.sub(r"[^\w.-]", "_", _text(values, field, errors="replace"))
     if not name.strip("."):
         raise ValueError("a profile request needs a session_id and a host_name")
     return name
 
 
-def _answer(request: bytes, capture: Capture) -> bytes:
+def _answer(
+    request: bytes, captures: Captures, folder: ProfileFolder, is_gone: Callable[[], bool]
+) -> bytes:
     values = _values(request)
-    duration: Any = values.get(_DURATION_MS, 0)
-    if not isinstance(duration, int) or not 0 < duration <= _MAX_DURATION_MS:
-        raise ValueError(f"duration_ms must be from 1 to {_MAX_DURATION_MS}, got {duration}")
-    root: Any = values.get(_REPOSITORY_ROOT, b"")
-    folder = pathlib.Path(root.decode()) / _name(values, _SESSION_ID) if root else None
-    space = capture(duration)
+    duration = _captures.check_duration(values.get(_DURATION_MS, 0))
+    root = _text(values, _REPOSITORY_ROOT)
+    if root:
+        # All that can be refused is, before anything is recorded.
+        wanted = f"{root}/{_name(values, _SESSION_ID)}"
+        name = f"{_name(values, _HOST_NAME)}.xplane.pb"
+        folder.inside(wanted)
+    space = captures.take(duration, is_gone)
     is_empty = _xplane.is_empty(space)
-    if folder is None:
-        tool = _xplane.text_field(_TOOL_NAME, _OUR_TOOL) + _xplane.bytes_field(_TOOL_CONTENT, space)
-        return _xplane.bytes_field(_TOOL_DATA, tool) + _xplane.number_field(_EMPTY_TRACE, is_empty)
-    # The caller looks there for it: both share a file system.
-    folder.mkdir(parents=True, exist_ok=True)
-    with _files.replacing(folder / f"{_name(values, _HOST_NAME)}.xplane.pb") as file:
-        file.write(space)
-    return _xplane.number_field(_EMPTY_TRACE, is_empty)
+    if root:
+        # The caller looks there for it: both share a file system.
+        folder.write(wanted, name, space)
+        return _xplane.number_field(_EMPTY_TRACE, is_empty)
+    tool = _xplane.text_field(_TOOL_NAME, _OUR_TOOL) + _xplane.bytes_field(_TOOL_CONTENT, space)
+    return _xplane.bytes_field(_TOOL_DATA, tool) + _xplane.number_field(_EMPTY_TRACE, is_empty)
+
+
+class _DaemonThreads(futures.Executor):
+    """A thread per call, which the interpreter does not wait for: `Server.stop` does, at exit too,
+    when it has told them to end."""
+
+    def __init__(self) -> None:
+        self._threads: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
+
+    def submit(self, call: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        future: futures.Future[Any] = futures.Future()
+
+        def run() -> None:
+            try:
+                future.set_result(call(*args, **kwargs))
+            except BaseException as error:
+                future.set_exception(error)
+
+        thread = threading.Thread(target=run, name="xla-profiler", daemon=True)
+        self._threads.add(thread)
+        thread.start()
+        return future
+
+    def join(self) -> None:
+        for thread in list(self._threads):
+            thread.join()
+
+
+def _stop(server: weakref.ref[Server]) -> None:
+    if (alive := server()) is not None:
+        alive.stop()
 
 
 class Server:
-    """Answers at `host`:`port` until `stop`.
+    """Answers at `host`:`port` until `stop`, the end of the process or that of this object."""
 
-    Args:
-        capture: records for so many milliseconds and returns the XSpace; RuntimeError while another
-            one records.
-    """
-
-    def __init__(self, host: str, port: int, capture: Capture) -> None:
+    def __init__(self, host: str, port: int, captures: Captures, folder: ProfileFolder) -> None:
         import grpc
 
         def profile(request: bytes, context: Any) -> bytes:
             try:
-                return _answer(request, capture)
+                return _answer(request, captures, folder, lambda: not context.is_active())
             except ValueError as error:
                 context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
             except RuntimeError as error:
@@ -94,24 +138,34 @@ class Server:
 
         # Without serializers, messages are bytes.
         handlers = {"Profile": grpc.unary_unary_rpc_method_handler(profile)}
+        self.log_dir = folder.path
+        self._captures = captures
+        self._threads = _DaemonThreads()
         self._server = grpc.server(
-            futures.ThreadPoolExecutor(max_workers=2, thread_name_prefix="xla-profiler"),
+            self._threads,
             handlers=[grpc.method_handlers_generic_handler(_SERVICE, handlers)],
-            options=[*_UNLIMITED, ("grpc.so_reuseport", 0)],
+            options=_SERVER_OPTIONS,
+            maximum_concurrent_rpcs=_MAX_REQUESTS,
         )
         try:
             self._port = self._server.add_insecure_port(f"{host}:{port}")
         except RuntimeError as error:
             raise OSError(f"start_server: can't listen at {host}:{port}: {error}") from None
         self._server.start()
+        self._at_exit = functools.partial(_stop, weakref.ref(self))
+        atexit.register(self._at_exit)
 
     @property
     def port(self) -> int:
         return int(self._port)
 
     def stop(self) -> None:
-        """End it; its port is free again."""
-        self._server.stop(grace=None).wait()
+        """End it and the profile that it takes; its port is free again."""
+        atexit.unregister(self._at_exit)
+        self._captures.stop()
+        self._threads.join()
+        # A moment to send what the clients are told.
+        self._server.stop(grace=1).wait()
 
 
 def ask(address: str, duration_ms: int, timeout_s: float) -> bytes:

@@ -9,6 +9,7 @@ itself records. While none is taken, an annotation costs about a microsecond.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import functools
 import http.client
@@ -16,6 +17,7 @@ import http.server
 import json
 import os
 import pathlib
+import select
 import socket
 import threading
 import time
@@ -28,7 +30,9 @@ from typing import Any, TypeVar
 import torch_xla
 from torch_xla import _XLAC, _causes, _files
 from torch_xla.core import xla_model as xm
-from torch_xla.debug import _profiler_service, _xplane
+from torch_xla.debug import _captures, _profiler_service, _xplane
+from torch_xla.debug._captures import Captures
+from torch_xla.debug._profile_folder import ProfileFolder
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _lock = threading.Lock()
@@ -139,9 +143,9 @@ def stop_trace() -> str:
         return _write(_log_dir, socket.gethostname(), space, _xplane.perfetto(events))
 
 
-def _begin() -> None:
+def _begin(max_events: int | None = None) -> None:
     global _start_ns
-    _XLAC._start_tracing()
+    _XLAC._start_tracing(max_events)
     _start_ns = time.time_ns()
     try:
         _XLAC._start_device_trace()
@@ -154,6 +158,11 @@ def _finish() -> tuple[list[_xplane.Event], bytes]:
     events = _xplane.events_of(_XLAC._stop_tracing(), _start_ns)
     space = _xplane.xspace(events, socket.gethostname())
     return events, space + _xplane.shifted(_XLAC._stop_device_trace(), _start_ns)
+
+
+def _discard() -> None:
+    _XLAC._discard_trace()
+    _XLAC._stop_device_trace()
 
 
 def _write(log_dir: str, host: str, space: bytes, perfetto: bytes | None) -> str:
@@ -176,18 +185,20 @@ def _write(log_dir: str, host: str, space: bytes, perfetto: bytes | None) -> str
 class _Handler(http.server.BaseHTTPRequestHandler):
     """Answers POST /profile?duration_ms=N with the XSpace of the next N milliseconds."""
 
+    timeout = 10  # of reading a request
+    server: _HttpService
+
     def do_POST(self) -> None:
         url = urllib.parse.urlsplit(self.path)
         query = urllib.parse.parse_qs(url.query)
         try:
-            duration = int(query["duration_ms"][0])
-        except (KeyError, ValueError):
-            duration = 0
-        if url.path != "/profile" or not 0 < duration <= 3_600_000:
-            self.send_error(400, "expected /profile?duration_ms=N")
+            if url.path != "/profile":
+                raise ValueError("expected /profile?duration_ms=N")
+            duration = int(query.get("duration_ms", ["0"])[0])
+            space = self.server.captures.take(duration, self._is_gone)
+        except ValueError as error:
+            self.send_error(400, str(error))
             return
-        try:
-            space = _capture(duration)
         except RuntimeError as error:
             self.send_error(409, str(error))
             return
@@ -197,59 +208,89 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(space)
 
+    def _is_gone(self) -> bool:
+        """Whether the client has closed the connection."""
+        if not select.select([self.connection], [], [], 0)[0]:
+            return False
+        try:
+            return not self.connection.recv(1, socket.MSG_PEEK)
+        except OSError:
+            return True
+
     def log_message(self, format: str, *args: Any) -> None:
         """Nothing: a capture is no news."""
 
 
-def _capture(duration_ms: int) -> bytes:
-    _begin()
-    try:
-        time.sleep(duration_ms / 1000)
-    finally:
-        _, space = _finish()
-    return space
+class _HttpService(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(self, address: tuple[str, int], captures: Captures) -> None:
+        super().__init__(address, _Handler)
+        self.captures = captures
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Nothing: a client that goes away is no news either."""
 
 
 class _HttpServer:
-    """What serves where gRPC is not installed."""
+    """What serves where gRPC is not installed. It writes no files."""
 
-    def __init__(self, port: int, host: str) -> None:
-        self._server = http.server.ThreadingHTTPServer((host, port), _Handler)
-        self._server.daemon_threads = True
+    def __init__(self, host: str, port: int, captures: Captures, folder: ProfileFolder) -> None:
+        self.log_dir = folder.path
+        self._captures = captures
+        self._server = _HttpService((host, port), captures)
         threading.Thread(
             target=self._server.serve_forever, name="xla-profiler", daemon=True
         ).start()
+        atexit.register(self.stop)
 
     @property
     def port(self) -> int:
         return self._server.server_address[1]
 
     def stop(self) -> None:
-        """End it; its port is free again."""
+        """End it and the profile that it takes; its port is free again."""
+        atexit.unregister(self.stop)
+        self._captures.stop()
         self._server.shutdown()
         self._server.server_close()
 
 
-def start_server(port: int, only_on_master: bool = True, host: str = "localhost") -> Any:
+def start_server(
+    port: int,
+    only_on_master: bool = True,
+    host: str = "localhost",
+    log_dir: str | os.PathLike[str] | None = None,
+) -> Any:
     """Let other processes take profiles of this one, with `trace`. Keep what is returned.
 
     With the package `grpcio`, XProf's and TensorBoard's capture buttons can do so too.
+
+    A profile lasts ten minutes and has 250,000 events of the host at most. It ends when the client
+    goes away, with `stop()` of what is returned, and at the end of the process. One is taken at a
+    time; who asks meanwhile is told for how long.
 
     Args:
         port: where it listens; 0 chooses one, see `port` of what is returned.
         only_on_master: start it on the first replica of the host only; None elsewhere.
         host: the address to listen at. Whoever reaches it may take profiles: the default serves
-            this host alone, "0.0.0.0" all networks. XProf says into which folder a profile is
-            written.
+            this host alone, "0.0.0.0" all networks.
+        log_dir: the folder that profiles may be written into. XProf says into which folder a
+            profile shall go: that must be this one or lie in it. By default a new folder for
+            temporary files, of this user alone: `log_dir` of what is returned.
 
     Raises:
         OSError: the port is taken.
+        ValueError: the port is none.
     """
+    _captures.checked_port(port)
     if only_on_master and not xm.is_master_ordinal():
         return None
-    if _profiler_service.is_available():
-        return _profiler_service.Server(host, port, _capture)
-    return _HttpServer(port, host)
+    is_grpc = _profiler_service.is_available()
+    server: Any = _profiler_service.Server if is_grpc else _HttpServer
+    return server(
+        host, port, Captures(_begin, lambda: _finish()[1], _discard), ProfileFolder(log_dir)
+    )
 
 
 def _ask(service_addr: str, duration_ms: int, timeout_s: float) -> bytes:
