@@ -70,8 +70,8 @@ def test_interrupt_ends_the_wait_for_the_compiler_and_the_process_works_on():
     code, out = run("""
         x = long_to_compile()
         before = started()
-        kill_when(lambda: started() > before)
         try:
+            kill_when(lambda: started() > before)
             torch_xla.sync()
             print("was not interrupted")
         except KeyboardInterrupt:
@@ -87,14 +87,14 @@ def test_interrupt_ends_the_wait_for_the_compiler_and_the_process_works_on():
 def test_interrupt_ends_the_wait_for_a_program_and_the_process_works_on():
     code, out = run("""
         x = long_to_run()
-        kill_when(lambda: count("CompileTime") == 1)
         try:
+            kill_when(lambda: count("CompileTime") == 1)
             x.cpu()
             print("was not interrupted")
         except KeyboardInterrupt:
             print("interrupted", count("ExecuteTime"))
-        kill_when(lambda: True)
         try:
+            kill_when(lambda: True)
             torch_xla.sync(wait=True)
         except KeyboardInterrupt:
             print("interrupted", count("ExecuteTime"))
@@ -110,8 +110,8 @@ def test_interrupt_ends_the_wait_for_a_program_and_the_process_works_on():
 def test_exit_does_not_wait_for_a_program_that_was_interrupted():
     code, out = run("""
         x = long_to_run()
-        kill_when(lambda: count("CompileTime") == 1)
         try:
+            kill_when(lambda: count("CompileTime") == 1)
             x.cpu()
         except KeyboardInterrupt:
             sys.exit(5)
@@ -135,16 +135,19 @@ def test_what_another_handler_raises_ends_a_wait_too():
             raise TimeoutError("mine")
         signal.signal(signal.SIGUSR1, stop)
         x = long_to_compile()
-        kill_when(lambda: started() == 1, signal.SIGUSR1)
         try:
+            kill_when(lambda: started() == 1, signal.SIGUSR1)
             x.sum().item()
         except TimeoutError as error:
             print(error, count("CompileTime"))
-        signal.signal(signal.SIGUSR1, lambda *_: print("handled"))
+        handled = threading.Event()
+        signal.signal(signal.SIGUSR1, lambda *_: handled.set())
         kill_when(lambda: True, signal.SIGUSR1)
         check_that_it_works()
+        while not handled.is_set():
+            time.sleep(0.01)
     """)
-    assert (code, out) == (0, "mine 0\nhandled\nat the end: 1 1")
+    assert (code, out) == (0, "mine 0\nat the end: 1 1")
 
 
 def test_exit_does_not_wait_for_the_compilation_of_a_daemon_thread():
