@@ -72,7 +72,7 @@ def _announce_optimizer_kernels() -> None:
 
 def _copy_where_the_cpu_copies() -> None:
     """`Tensor.contiguous()` returns the tensor itself where `is_contiguous()` is true, which it is
-    for every xla tensor, so that a write to the result would reach the tensor. Here the strides
+    for most xla tensors, so that a write to the result would reach the tensor. Here the strides
     decide."""
     original = torch.Tensor.contiguous
 

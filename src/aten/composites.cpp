@@ -6,11 +6,13 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward_ops.h>
+#include <ATen/ops/linear_backward_ops.h>
 #include <ATen/ops/linear_native.h>
 #include <ATen/ops/linear_ops.h>
 #include <ATen/ops/scaled_dot_product_attention_native.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <array>
 #include <tuple>
 
 #include "aten/out_kernel.h"
@@ -44,8 +46,36 @@ at::Tensor linear(c10::DispatchKeySet, const at::Tensor& input, const at::Tensor
   const bool has_derivative = weight.dim() == 2 && !input.is_complex() && !weight.is_complex() &&
                               !has_tangent(input) && !has_tangent(weight) &&
                               (!has_bias || (!has_tangent(*bias) && bias->dim() <= 1));
-  if (!is_ours || !has_derivative) return at::native::linear(input, weight, bias);
+  // It keeps both, so that neither could be written before the backward pass, needed or not.
+  const bool keeps_one =
+      at::GradMode::is_enabled() && input.requires_grad() != weight.requires_grad();
+  if (!is_ours || !has_derivative || keeps_one) return at::native::linear(input, weight, bias);
   return at::_ops::linear::redispatch(kWholeKeys, input, weight, bias);
+}
+
+// Torch's derivative of the whole takes each result to depend on each argument: a constant gradient
+// would require one. So it is taken apart where a gradient is wanted.
+std::tuple<at::Tensor, at::Tensor, at::Tensor> linear_backward(c10::DispatchKeySet keys,
+                                                               const at::Tensor& self,
+                                                               const at::Tensor& grad_output,
+                                                               const at::Tensor& weight,
+                                                               std::array<bool, 3> output_mask) {
+  const bool is_differentiated =
+      at::GradMode::is_enabled() &&
+      (self.requires_grad() || grad_output.requires_grad() || weight.requires_grad());
+  if (!is_differentiated) {
+    const at::AutoDispatchBelowADInplaceOrView guard;
+    return at::_ops::linear_backward::redispatch(keys & c10::after_autograd_keyset, self,
+                                                 grad_output, weight, output_mask);
+  }
+  const at::Tensor rows = grad_output.reshape({-1, weight.size(0)});
+  std::tuple<at::Tensor, at::Tensor, at::Tensor> grads;
+  if (output_mask[0]) std::get<0>(grads) = grad_output.matmul(weight);
+  if (output_mask[1]) {
+    std::get<1>(grads) = rows.t().matmul(self.reshape({-1, weight.size(1)}));
+  }
+  if (output_mask[2]) std::get<2>(grads) = rows.sum(0);
+  return grads;
 }
 
 bool can_stay_whole(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
@@ -126,6 +156,7 @@ void register_composites(torch::Library& m) {
 void register_composites_autograd(torch::Library& m) {
   m.impl("kron.out", kron_out());
   m.impl("linear", linear);
+  m.impl("linear_backward", linear_backward);
   m.impl("scaled_dot_product_attention", scaled_dot_product_attention);
   m.impl("_scaled_dot_product_flash_attention_for_cpu_backward", attention_backward);
 }

@@ -56,6 +56,8 @@ constexpr OwnLayout kOwnLayouts[] = {
     {"linalg_eig", Layout::kColumns},
     {"linalg_householder_product", Layout::kMetaKernel},
     {"linalg_lstsq", Layout::kColumns},
+    {"masked_fill.Scalar", Layout::kRows},
+    {"masked_fill.Tensor", Layout::kRows},
     {"max_unpool2d", Layout::kFirstChannels},
     {"native_batch_norm", Layout::kChannels},
     {"_native_batch_norm_legit", Layout::kChannels},

@@ -64,6 +64,19 @@ at::ScalarType to_scalar_type(DType dtype) {
   return kTypes[static_cast<std::size_t>(dtype)];
 }
 
+namespace {
+
+bool is_repeated(const graph::TensorType& type) {
+  bool is_any = false;
+  for (std::size_t d = 0; d < type.strides.size(); ++d) {
+    if (type.shape.dims[d] == 0) return false;
+    is_any = is_any || (type.strides[d] == 0 && type.shape.dims[d] > 1);
+  }
+  return is_any;
+}
+
+}  // namespace
+
 // What tells normal tensors from those of `torch.inference_mode`.
 constexpr c10::DispatchKeySet kModeKeys = c10::autograd_dispatch_keyset_with_ADInplaceOrView;
 
@@ -89,8 +102,9 @@ TensorImpl::~TensorImpl() {
 void TensorImpl::set_type(const graph::TensorType* type) {
   type_ = type;
   set_sizes_and_strides(type->shape.dims, type->strides);
-  // XLA owns the layout: as the guides promise, every tensor answers that it is contiguous.
-  is_contiguous_ = true;
+  // XLA owns the layout: as the guides promise, tensors answer that they are contiguous. But for
+  // those with one element in many places: torch's engine would make them gradients to write to.
+  is_contiguous_ = !is_repeated(*type);
 }
 
 void TensorImpl::set_mode_of(const TensorImpl& of) {
@@ -118,7 +132,7 @@ c10::intrusive_ptr<c10::TensorImpl> TensorImpl::detached_copy(
   auto impl = c10::make_intrusive<TensorImpl>(*xla_device_, alias_, view_, type_);
   copy_tensor_metadata(this, impl.get(), std::forward<Version>(version),
                        allow_tensor_metadata_change);
-  impl->is_contiguous_ = true;
+  impl->is_contiguous_ = is_contiguous_;
   return impl;
 }
 

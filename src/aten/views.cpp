@@ -9,6 +9,8 @@
 #include <ATen/ops/_unsafe_view.h>
 #include <ATen/ops/alias_native.h>
 #include <ATen/ops/clone.h>
+#include <ATen/ops/resolve_conj_native.h>
+#include <ATen/ops/resolve_neg_native.h>
 #include <torch/csrc/autograd/graph_task.h>
 
 #include <algorithm>
@@ -87,7 +89,7 @@ at::Tensor as_strided(const at::Tensor& self, at::IntArrayRef size, at::IntArray
         "as_strided: Negative strides are not supported at the moment, got strides: ", stride);
     last += size[i] > 0 ? (size[i] - 1) * stride[i] : 0;
   }
-  at::Tensor memory = make_tensor(impl.xla_device(), impl.alias());
+  at::Tensor memory = make_view(impl, graph::ViewRef(), impl.alias()->type(), 0);
   // A tensor without dimensions can't be read as elements of another width.
   if (memory.dim() == 0) memory = aten::view(memory, {1});
   if (memory.scalar_type() != self.scalar_type() && !memory.is_complex()) {
@@ -563,6 +565,19 @@ at::Tensor flatten(const at::Tensor& self, std::int64_t start_dim, std::int64_t 
   return aten::reshape(self, shape);
 }
 
+// PyTorch's own ask a bit that no tensor has here, and would give the view back.
+at::Tensor resolve_conj(const at::Tensor& self) {
+  const TensorImpl* impl = as_xla(self);
+  if (impl == nullptr) return at::native::resolve_conj(self);
+  return self.is_complex() && sign_bits_of(*impl).is_conj ? self.clone() : self;
+}
+
+at::Tensor resolve_neg(const at::Tensor& self) {
+  const TensorImpl* impl = as_xla(self);
+  if (impl == nullptr) return at::native::resolve_neg(self);
+  return sign_bits_of(*impl).is_neg ? self.clone() : self;
+}
+
 }  // namespace
 
 void register_views(torch::Library& m) {
@@ -607,6 +622,8 @@ void register_copying_views(torch::Library& m) {
   m.impl("reshape", reshape);
   m.impl("contiguous", contiguous);
   m.impl("ravel", ravel);
+  m.impl("resolve_conj", resolve_conj);
+  m.impl("resolve_neg", resolve_neg);
   m.impl("flatten.using_ints", flatten);
 }
 
