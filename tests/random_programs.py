@@ -34,8 +34,6 @@ class Program:
 class Run:
     """A program's tensors on one device, and how each of its lines ended."""
 
-    rtol, atol = 2e-2, 1e-3
-
     def __init__(self, program: Program, device: str) -> None:
         self.program = program
         self.errors: list[str] = []
@@ -92,6 +90,9 @@ class Run:
         # A gradient's own version says only how torch's engine added its parts up.
         return facts if name.endswith(".grad") else [*facts, "_version"]
 
+    def is_close(self, want: torch.Tensor, got: torch.Tensor) -> bool:
+        return torch.allclose(want, got, rtol=2e-2, atol=1e-3, equal_nan=True)
+
 
 class Maker(Protocol):
     run_class: type[Run]
@@ -123,7 +124,7 @@ def difference(name: str, want: torch.Tensor, got: torch.Tensor, values: torch.T
     want, values = want.detach(), values.detach()
     if want.dtype in (torch.float16, torch.bfloat16):
         want, values = want.float(), values.float()
-    if not torch.allclose(want, values, rtol=run.rtol, atol=run.atol, equal_nan=True):
+    if not run.is_close(want, values):
         return f"{name}: {want.tolist()} on cpu, {values.tolist()} on xla"
     return ""
 

@@ -1,0 +1,191 @@
+"""Gradients are those of PyTorch on the CPU, also where they are written, kept and asked for twice.
+
+The first test runs random programs (autograd_programs.py); AUTOGRAD_PROGRAMS sets how many. The
+others are the cases that have gone wrong.
+"""
+
+from __future__ import annotations
+
+import os
+
+import autograd_programs
+import pytest
+import torch
+from torch.nn import functional
+
+PROGRAMS = int(os.environ.get("AUTOGRAD_PROGRAMS", "200"))
+PER_TEST = 100
+
+
+@pytest.mark.usefixtures("quick_compilation")
+@pytest.mark.parametrize("first", range(0, PROGRAMS, PER_TEST))
+def test_random_programs_agree_with_cpu(first):
+    failures = autograd_programs.search(first, min(PER_TEST, PROGRAMS - first))
+    assert not failures, "\n" + "\n".join(failures)
+
+
+def numbers(*shape, device):
+    count = torch.Size(shape).numel()
+    return torch.arange(float(count)).reshape(shape).to(device)
+
+
+def check(function):
+    """The function's tensors, with their strides, are those that it gives on the CPU."""
+    for want, got in zip(function("cpu"), function("xla"), strict=True):
+        assert (got.dtype, got.shape, got.stride()) == (want.dtype, want.shape, want.stride())
+        assert got.storage_offset() == want.storage_offset()
+        torch.testing.assert_close(got.cpu(), want.detach())
+
+
+def test_write_by_strides_of_a_permuted_result_gives_gradient_where_it_was():
+    def program(device):
+        x = numbers(2, 3, device=device).requires_grad_()
+        v = x.t() * 2
+        v.as_strided((), (), 1)[...] = 0
+        (v * numbers(3, 2, device=device)).sum().backward()
+        return v, x.grad
+
+    check(program)
+
+
+@pytest.mark.parametrize("name", ["offset", "gaps", "transposed"])
+def test_write_by_strides_of_a_base_that_is_a_part_of_memory(name):
+    def program(device):
+        memory = numbers(4, 6, device=device)
+        parts = {"offset": memory[1:], "gaps": memory[:, ::2], "transposed": memory.t()}
+        base = parts[name].detach()
+        factor = torch.ones_like(base).requires_grad_()
+        base.mul_(factor)
+        base.as_strided((2, 2), (6, 1), base.storage_offset() + 2).mul_(5)
+        (base * numbers(*base.shape, device=device)).sum().backward()
+        return base, factor.grad
+
+    check(program)
+
+
+def test_view_by_strides_gives_gradient_beyond_the_view_it_was_called_on():
+    def program(device):
+        x = numbers(8, device=device).requires_grad_()
+        y = x * 1
+        wide = y[2:6].as_strided((3,), (3,), 0)
+        y.mul_(3)
+        (wide * numbers(3, device=device)).sum().backward()
+        return wide, x.grad
+
+    check(program)
+
+
+def test_write_to_part_of_an_overlapping_view_by_strides():
+    def program(device):
+        x = numbers(6, device=device).requires_grad_()
+        y = x * 1
+        y.as_strided((2, 3), (1, 1), 1)[1].mul_(2)
+        (y * numbers(6, device=device)).sum().backward()
+        return y, x.grad
+
+    check(program)
+
+
+def test_view_by_strides_in_inference_mode():
+    def program(device):
+        x = numbers(6, device=device)
+        with torch.inference_mode():
+            view = x.as_strided((2,), (3,), 1)
+        assert not view.is_inference()
+        return (view,)
+
+    check(program)
+
+
+@pytest.mark.parametrize("stride", [(1, 3), (4, 2), (0, 1), (1, 1)])
+def test_empty_tensors_have_the_strides_asked_for(stride):
+    def program(device):
+        made = torch.empty_strided((3, 2), stride, device=device)
+        like = numbers(2, device=device).new_empty_strided((3, 2), stride)
+        for tensor in (made, like):
+            size = tensor.untyped_storage().nbytes() // 4
+            tensor.as_strided((size,), (1,)).copy_(numbers(size, device=device))
+            tensor[1] = -1
+        return made, like
+
+    check(program)
+
+
+def test_scatter_by_strides_reaches_all_memory():
+    def program(device):
+        memory, source = numbers(8, device=device), -torch.ones(2, device=device)
+        parts = [memory, memory[2:], memory[::2], memory.view(2, 4).t(), memory[:1].expand(4)]
+        return [torch.as_strided_scatter(part, source, (2,), (1,), 1) for part in parts]
+
+    check(program)
+
+
+@pytest.mark.parametrize("layout", ["transposed", "gaps", "offset"])
+def test_gradient_lies_as_its_leaf_does_and_takes_more(layout):
+    def program(device):
+        memory = numbers(4, 4, device=device)
+        parts = {"transposed": memory.t(), "gaps": memory[:, ::2], "offset": memory[1:]}
+        x = parts[layout].detach().requires_grad_()
+        x.sum().backward()
+        first = x.grad.clone()
+        x.sum().backward()
+        (x * x).sum().backward()
+        x.grad.mul_(0.5)
+        return first, x.grad
+
+    check(program)
+
+
+def test_repeated_elements_are_not_contiguous():
+    for device in ("cpu", "xla"):
+        x = numbers(3, device=device)
+        assert not x.expand(2, 3).is_contiguous()
+        assert not x.expand(2, 3).detach().is_contiguous()
+        assert x.expand(1, 3).is_contiguous()
+        assert x.expand(2, 3).contiguous().add_(1).tolist() == [[1, 2, 3]] * 2
+
+
+def test_masked_fill_gives_a_row_major_result():
+    def program(device):
+        x = numbers(3, 3, device=device).t() * 1
+        mask = torch.eye(3, dtype=torch.bool, device=device)
+        return x.masked_fill(mask, 0.5), x.masked_fill(mask, torch.tensor(0.5))
+
+    check(program)
+
+
+@pytest.mark.parametrize("is_frozen", [True, False])
+def test_linear_keeps_only_what_its_gradients_need(is_frozen):
+    def program(device):
+        x = numbers(2, 3, device=device).requires_grad_(is_frozen)
+        weight = numbers(4, 3, device=device).requires_grad_(not is_frozen)
+        rows, matrix = x * 1, weight * 1
+        y = functional.linear(rows, matrix)
+        with torch.no_grad():
+            (rows if is_frozen else matrix).mul_(2)
+        return y, *torch.autograd.grad(y.sum(), x if is_frozen else weight)
+
+    check(program)
+
+
+def test_constant_gradient_of_linear_requires_none():
+    for device in ("cpu", "xla"):
+        x = numbers(2, 3, device=device).requires_grad_()
+        weight = numbers(4, 3, device=device).requires_grad_()
+        y = functional.linear(x, weight)
+        of_x, of_weight = torch.autograd.grad(y.sum(), (x, weight), create_graph=True)
+        assert of_x.requires_grad and of_weight.requires_grad
+        y = functional.linear(x, weight.detach())
+        assert not torch.autograd.grad(y.sum(), x, create_graph=True)[0].requires_grad
+
+
+def test_resolved_conjugate_is_a_copy():
+    def program(device):
+        x = torch.complex(numbers(3, device=device), numbers(3, device=device))
+        x.conj().resolve_conj().mul_(2)
+        x.conj().real.resolve_conj().mul_(2)
+        x.resolve_conj().add_(1)
+        x.conj().conj().resolve_conj().add_(1)
+        return (x,)
+
+    check(program)
