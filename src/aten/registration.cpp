@@ -12,6 +12,7 @@
 #include "aten/copy.h"
 #include "aten/derivatives.h"
 #include "aten/dynamic_shapes.h"
+#include "aten/factor_checks.h"
 #include "aten/factories.h"
 #include "aten/fallback.h"
 #include "aten/host_calls.h"
@@ -57,6 +58,13 @@ void register_boxed(torch::Library& m, const c10::OperatorName& name,
                            c10::BoxedKernel::makeFromFunctor(std::move(kernel))));
 }
 
+template <typename Kernel>
+void register_kernel(torch::Library& m, const c10::OperatorName& name, std::unique_ptr<Operator> op,
+                     const FactorCheck* check) {
+  if (check == nullptr) return register_boxed(m, name, std::make_unique<Kernel>(std::move(op)));
+  register_boxed(m, name, std::make_unique<CheckedKernel<Kernel>>(std::move(op), *check));
+}
+
 bool register_lowered(torch::Library& m, const c10::OperatorHandle& handle) {
   std::string why;
   std::unique_ptr<Operator> op = plan_operator(handle, &why);
@@ -66,16 +74,17 @@ bool register_lowered(torch::Library& m, const c10::OperatorHandle& handle) {
     return false;
   }
   if (op->kind != graph::OpKind::kFunctional && op->kind != graph::OpKind::kInPlace) return false;
+  const FactorCheck* const check = find_factor_check(op->schema.name);
   if (op->lowering->is_host_call) {
     report().on_host.push_back(op->schema.name);
-    register_boxed(m, handle.operator_name(), std::make_unique<HostCallKernel>(std::move(op)));
+    register_kernel<HostCallKernel>(m, handle.operator_name(), std::move(op), check);
     return true;
   }
   report().lowered.push_back(op->schema.name);
   if (op->schema.name == ObserverKernel::kOperator) {
     register_boxed(m, handle.operator_name(), std::make_unique<ObserverKernel>(std::move(op)));
   } else {
-    register_boxed(m, handle.operator_name(), std::make_unique<RecordingKernel>(std::move(op)));
+    register_kernel<RecordingKernel>(m, handle.operator_name(), std::move(op), check);
   }
   return true;
 }
@@ -163,6 +172,7 @@ TORCH_LIBRARY_IMPL(aten, XLA, m) {
   register_indexing(m);
   register_composites(m);
   register_factories(m);
+  register_factor_checks(m);
   register_dynamic_shapes(m);
   register_operators(m);
 }

@@ -76,6 +76,8 @@ void check_runs_allowed() {
               "is read or a barrier stands inside of it");
 }
 
+bool can_run() { return depth == 0 && !runs_are_forbidden; }
+
 void check_is_array(const graph::Data& data) {
   base::check(typeid(data) != typeid(Placeholder),
               "the value of an argument, or of what was computed from it, was needed while the "

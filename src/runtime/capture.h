@@ -45,6 +45,8 @@ class BarrierScope {
 bool set_runs_forbidden(bool is_forbidden);
 // Throws if it may not.
 void check_runs_allowed();
+// Whether this thread may read what it records: it neither captures, nor are runs forbidden.
+bool can_run();
 // Throws unless `data` is an array: what was made of a stand-in can't be read.
 void check_is_array(const graph::Data& data);
 

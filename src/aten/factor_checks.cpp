@@ -1,0 +1,84 @@
+// The reports of factorisations, and the operators of which LAPACK makes one that ours do not.
+#include "aten/factor_checks.h"
+
+#include <ATen/ops/_linalg_check_errors_native.h>
+#include <ATen/ops/amin.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/eq.h>
+#include <ATen/ops/gt.h>
+#include <ATen/ops/linalg_cholesky_ex.h>
+#include <ATen/ops/where.h>
+#include <ATen/ops/zeros.h>
+
+#include "runtime/capture.h"
+
+namespace torch_xla::aten {
+namespace {
+
+using Values = at::ArrayRef<c10::IValue>;
+
+// The last result is the report.
+at::Tensor last_result(Values, Values results) { return results.back().toTensor(); }
+
+// XLA merges this factorisation with the operator's own.
+at::Tensor of_cholesky(Values arguments, Values) {
+  return std::get<1>(at::linalg_cholesky_ex(arguments[0].toTensor(), arguments[1].toBool(),
+                                            /*check_errors=*/false));
+}
+
+// Of a factor, the first of its diagonal that is zero, counted from 1.
+at::Tensor of_factor(Values arguments, Values) {
+  const at::Tensor diagonal = arguments[0].toTensor().diagonal(0, -2, -1);
+  const std::int64_t n = diagonal.size(-1);
+  const at::TensorOptions options = diagonal.options().dtype(at::kInt);
+  if (diagonal.numel() == 0)
+    return at::zeros(diagonal.sizes().slice(0, diagonal.dim() - 1), options);
+  const at::Tensor order = at::arange(1, n + 1, options);
+  const at::Tensor first = at::where(at::eq(diagonal, 0), order, n + 1).amin(-1);
+  return at::where(at::gt(first, n), 0, first).to(at::kInt);
+}
+
+constexpr FactorCheck kChecks[] = {
+    {"_linalg_solve_ex", "torch.linalg.solve_ex", last_result},
+    {"cholesky", "cholesky", of_cholesky},
+    {"cholesky_inverse", "cholesky_inverse", of_factor},
+    {"linalg_cholesky_ex", "linalg.cholesky_ex", last_result},
+    {"linalg_inv_ex", "linalg.inv_ex", last_result},
+    {"linalg_ldl_factor_ex", "torch.linalg.ldl_factor_ex", last_result},
+    {"linalg_lu_factor_ex", "torch.linalg.lu_factor_ex", last_result},
+};
+
+void linalg_check_errors(const at::Tensor& info, c10::string_view api_name, bool is_matrix) {
+  if (runtime::can_run()) at::native::_linalg_check_errors(info, api_name, is_matrix);
+}
+
+}  // namespace
+
+const FactorCheck* find_factor_check(std::string_view name) {
+  for (const FactorCheck& check : kChecks) {
+    if (check.op == name) return &check;
+  }
+  return nullptr;
+}
+
+bool take_check_errors(const c10::FunctionSchema& schema, torch::jit::Stack& stack) {
+  bool is_checked = runtime::can_run();
+  const std::optional<int> position = schema.argumentIndexWithName("check_errors");
+  if (!position.has_value()) return is_checked;
+  c10::IValue& argument =
+      torch::jit::peek(stack, static_cast<std::size_t>(*position), schema.arguments().size());
+  is_checked = is_checked && argument.toBool();
+  argument = false;
+  return is_checked;
+}
+
+void check_factors(const FactorCheck& check, Values arguments, Values results) {
+  const bool is_matrix = arguments[0].toTensor().dim() == 2;
+  linalg_check_errors(check.info(arguments, results), check.api, is_matrix);
+}
+
+void register_factor_checks(torch::Library& m) {
+  m.impl("_linalg_check_errors", linalg_check_errors);
+}
+
+}  // namespace torch_xla::aten
