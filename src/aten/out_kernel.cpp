@@ -21,6 +21,17 @@ std::optional<std::size_t> find_dtype_argument(const c10::OperatorHandle& functi
   return static_cast<std::size_t>(*index);
 }
 
+// An operand that the result is written to is not resized, as in place.
+void check_size_of_operand(const std::vector<c10::IValue>& arguments,
+                           const std::vector<std::size_t>& in_arguments, const at::Tensor& out,
+                           const at::Tensor& result) {
+  for (const std::size_t i : in_arguments) {
+    const bool is_operand = arguments[i].isTensor() && arguments[i].toTensor().is_same(out);
+    TORCH_CHECK(!is_operand, "output with shape ", out.sizes(),
+                " doesn't match the broadcast shape ", result.sizes());
+  }
+}
+
 }  // namespace
 
 OutKernel::OutKernel(const c10::OperatorHandle& handle, c10::OperatorHandle functional,
@@ -55,6 +66,10 @@ void OutKernel::check_memory(const std::vector<c10::IValue>& arguments,
 
 void OutKernel::check(const c10::OperatorHandle& handle, const std::vector<c10::IValue>& arguments,
                       const torch::jit::Stack& results) {
+  const at::Tensor& first = arguments[out_arguments_.front()].toTensor();
+  if (first.sizes() != results.front().toTensor().sizes() && is_pointwise(functional_)) {
+    check_size_of_operand(arguments, in_arguments_, first, results.front().toTensor());
+  }
   std::call_once(looked_, [&] { compiled_meta_ = compiled_meta_kernel(handle); });
   if (compiled_meta_.has_value()) {
     const torch::jit::Stack stack(arguments.begin(), arguments.end());
