@@ -193,6 +193,12 @@ Value convert(Value operand, DType dtype) {
     if (dtype == DType::kBool) return ne(operand, full_like(operand, 0));
     return convert(real(operand), dtype);
   }
+  // XLA makes a select of the product with a converted boolean, which hides infinities, NaN and
+  // the sign of zero. It leaves the product with a select alone.
+  if (operand.dtype() == DType::kBool && !base::is_integral(dtype)) {
+    const Type type{dtype, operand.dims()};
+    return select(operand, full(operand.builder(), type, 1.0), full(operand.builder(), type, 0.0));
+  }
   return operand.builder().op(kName, {&operand, 1}, Type{dtype, operand.dims()});
 }
 

@@ -197,8 +197,8 @@ Value gelu(Value self, const std::string& approximate) {
   const bool by_tanh = is_tanh_approximation(approximate);
   return in_float32(
       [&](Value x) {
-        const Value t =
-            by_tanh ? tanh((x + x * x * x * kGeluCubic) * kGeluScale) : erf(x * kSqrtHalf);
+        const Value t = by_tanh ? tanh((x + x * x * x * kGeluCubic) * kGeluScale)
+                                : error_function(x * kSqrtHalf);
         return x * 0.5 * (t + 1.0);
       },
       self);
@@ -208,7 +208,7 @@ Value gelu_backward(Value grad, Value self, const std::string& approximate) {
   if (!is_tanh_approximation(approximate)) {
     return promoted(
         [](Value g, Value x) {
-          const Value cdf = (erf(x * kSqrtHalf) + 1.0) * 0.5;
+          const Value cdf = (error_function(x * kSqrtHalf) + 1.0) * 0.5;
           const double peak = 1 / std::sqrt(2 * std::numbers::pi);
           return g * (cdf + x * exponential(x * x * -0.5) * peak);
         },

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "ops/expression.h"
+#include "ops/pointwise.h"
 #include "ops/reduce.h"
 
 namespace torch_xla::ops {
@@ -165,7 +166,7 @@ Value linalg_cross(Value self, Value other, std::int64_t dim) {
   return rotated(a, d, 1) * rotated(b, d, 2) - rotated(a, d, 2) * rotated(b, d, 1);
 }
 
-Value gelu(Value x) { return x * 0.5 * (hlo::erf(x * 0.70710678118654752440) + 1.0); }
+Value gelu(Value x) { return x * 0.5 * (error_function(x * 0.70710678118654752440) + 1.0); }
 
 // The sum over `sumdim` of the product of three tensors, each given dimensions of size 1 at its
 // `expand` first.

@@ -3,8 +3,10 @@
 // operator of that name does.
 #pragma once
 
+#include <initializer_list>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "ops/registry.h"
 
@@ -17,6 +19,10 @@ struct UnaryOperator {
   Repeats repeats = Repeats::kRefused;
 };
 std::span<const UnaryOperator> unary_operators();
+
+// The operands of a formula that is rounded once to `dtype`: in the dtype that it accumulates in.
+// What `dtype` makes of integers comes before.
+std::vector<Value> promote_for_formula(std::initializer_list<Value> values, DType dtype);
 
 // self + alpha * other
 Value add(Value self, Value other, const Factor& alpha);
@@ -39,6 +45,8 @@ Value lerp(Value self, Value end, Value weight);
 Value addcmul(Value self, Value tensor1, Value tensor2, const Factor& value);
 // self + value * tensor1 / tensor2
 Value addcdiv(Value self, Value tensor1, Value tensor2, const Factor& value);
+// erf, of floats, which is 1 or -1 where float32 has nothing nearer. (XLA's never is.)
+Value error_function(Value x);
 // `source` as the new value of `self`.
 Value copy(Value self, Value source);
 
@@ -47,6 +55,8 @@ double greatest_finite(DType dtype);
 
 // True where the sign bit is set, of zeros and NaNs too.
 Value signbit(Value value);
+// The bits of a float as a signed integer of its size.
+Value float_bits(Value value);
 // Towards zero.
 Value trunc(Value value);
 

@@ -206,15 +206,32 @@ Value x_times_log(Value x, Value y, Value (*logarithm)(Value)) {
 Value xlogy(Value x, Value y) { return x_times_log(x, y, hlo::log); }
 Value xlog1py(Value x, Value y) { return x_times_log(x, y, hlo::log_plus_one); }
 
+// By the bits, which arithmetic does not keep of NaNs and subnormal numbers.
 Value copysign(Value magnitude, Value sign) {
-  const Value positive = abs(magnitude);
-  return where(signbit(sign), -positive, positive);
+  const Value bits = float_bits(magnitude);
+  const Value sign_bit = hlo::lowest(bits.builder(), bits.type());
+  return bitcast_convert((bits & ~sign_bit) | (float_bits(sign) & sign_bit), magnitude.dtype());
+}
+
+// self * 2^exponent in the dtype of a floating `self`. In three steps, since there may be room for
+// the result where there is none for the power.
+Value scale_by_power(Value self, Value exponent) {
+  const DType dtype = float_result_type({self});
+  const std::vector<Value> v = promote_to({self, exponent}, accumulate_dtype(dtype));
+  const Value bounded = min(max(v[1], -3000), 3000);
+  const Value third = trunc(bounded / 3.0);
+  const auto power_of_2 = [](Value n) { return power(hlo::full_like(n, 2.0), n); };
+  const Value step = power_of_2(third);
+  return convert(v[0] * step * step * power_of_2(bounded - third - third), dtype);
 }
 
 Value ldexp(Value self, Value other) {
-  const DType dtype = float_result_type({other});
-  const Value exponent = convert(other, dtype);
-  return mul(self, power(hlo::full_like(exponent, 2.0), exponent));
+  check_implemented(other.dtype() != DType::kBool, "ldexp_cpu_exp", other.dtype());
+  if (base::is_integral(other.dtype())) {
+    if (!base::is_complex(self.dtype())) return scale_by_power(self, other);
+    other = convert(other, base::real_dtype(self.dtype()));
+  }
+  return mul(self, power(hlo::full_like(other, 2.0), other));
 }
 
 Value heaviside(Value x, Value values) {
@@ -357,17 +374,27 @@ Value hide_quotient(Value v) {
 
 }  // namespace
 
+std::vector<Value> promote_for_formula(std::initializer_list<Value> values, DType dtype) {
+  std::vector<Value> out;
+  const Dims dims = broadcast_dims(values);
+  for (const Value& v : values) {
+    const Value held = base::is_integral(v.dtype()) ? convert(v, dtype) : v;
+    out.push_back(broadcast_to(convert(held, accumulate_dtype(dtype)), dims));
+  }
+  return out;
+}
+
 Value add(Value self, Value other, const Factor& alpha) {
   const DType dtype = result_type({self, other});
   if (alpha.is_one) return arithmetic(hlo::add, self, other, dtype);
-  const std::vector<Value> v = promote_to({self, other}, accumulate_dtype(dtype));
+  const std::vector<Value> v = promote_for_formula({self, other}, dtype);
   return convert(v[0] + times(v[1], alpha), dtype);
 }
 
 Value sub(Value self, Value other, const Factor& alpha) {
   const DType dtype = result_type({self, other});
   if (alpha.is_one) return arithmetic(hlo::subtract, self, other, dtype);
-  const std::vector<Value> v = promote_to({self, other}, accumulate_dtype(dtype));
+  const std::vector<Value> v = promote_for_formula({self, other}, dtype);
   return convert(v[0] - times(v[1], alpha), dtype);
 }
 
@@ -395,8 +422,10 @@ Value pow(Value self, const Promotable& exponent) {
         if (p == 1) return x;
         if (p == 2) return x * x;
         if (p == 3) return x * x * x;
-        if (p == 0.5) return sqrt(x);
-        if (p == -0.5) return rsqrt(x);
+        // Of float16, PyTorch takes the power here too, which has one of -infinity.
+        const bool has_roots = dtype != DType::kFloat16;
+        if (p == 0.5 && has_roots) return sqrt(x);
+        if (p == -0.5 && has_roots) return rsqrt(x);
         if (p == -1) return 1.0 / x;
         if (p == -2) return 1.0 / (x * x);
         return power_of(x, broadcast_to(exponent.value(x.builder(), x.dtype()), x.dims()));

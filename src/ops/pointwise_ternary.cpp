@@ -72,15 +72,15 @@ Value lerp(Value self, Value end, Value weight) {
 
 Value addcmul(Value self, Value tensor1, Value tensor2, const Factor& value) {
   const DType dtype = result_type({self, tensor1, tensor2});
-  const std::vector<Value> v = promote_to({self, tensor1, tensor2}, accumulate_dtype(dtype));
-  const Value product = v[1] * v[2];
-  const Value scaled = value.is_one ? product : product * convert(value.value, product.dtype());
-  return convert(v[0] + scaled, dtype);
+  const std::vector<Value> v = promote_for_formula({self, tensor1, tensor2}, dtype);
+  // In PyTorch's order, which overflows where it does.
+  const Value scaled = value.is_one ? v[1] : v[1] * convert(value.value, v[1].dtype());
+  return convert(v[0] + scaled * v[2], dtype);
 }
 
 Value addcdiv(Value self, Value tensor1, Value tensor2, const Factor& value) {
   const DType dtype = result_type({self, tensor1, tensor2});
-  const std::vector<Value> v = promote_to({self, tensor1, tensor2}, accumulate_dtype(dtype));
+  const std::vector<Value> v = promote_for_formula({self, tensor1, tensor2}, dtype);
   const Value scaled = value.is_one ? v[1] : v[1] * convert(value.value, v[1].dtype());
   return convert(v[0] + scaled / v[2], dtype);
 }

@@ -51,13 +51,24 @@ Value abs_of(Value self) {
   return is_unsigned ? self : abs(self);
 }
 
+// By its bits: a comparison would take a subnormal number for zero, and in some fusions a NaN for a
+// number.
+Value sign_of_float(Value self) {
+  const Value bits = float_bits(self);
+  const Value magnitude = bits & ~hlo::lowest(self.builder(), bits.type());
+  const Value infinity = float_bits(hlo::full_like(self, kInfinity));
+  const Value has_none = equal(magnitude, 0) | greater(magnitude, infinity);
+  const Value ones = hlo::full_like(self, 1);
+  return where(has_none, 0, where(less(bits, 0), -1, ones));
+}
+
 Value sign_of(Value self) {
   if (self.dtype() == DType::kBool) return self;
   if (base::kind_of(self.dtype()) == base::DTypeKind::kUnsigned) {
     return convert(not_equal(self, 0), self.dtype());
   }
-  if (!base::is_floating(self.dtype())) return sign(self);
-  return where(is_nan(self), 0, sign(self));
+  const bool has_infinity = base::is_floating(self.dtype()) && base::size_bytes(self.dtype()) > 1;
+  return has_infinity ? sign_of_float(self) : sign(self);
 }
 
 Value logical_not(Value self) { return ~convert(self, DType::kBool); }
@@ -100,35 +111,37 @@ Value round_decimals(Value self, std::int64_t decimals) {
       self);
 }
 
-// The bits of an IEEE type that `frexp` takes apart.
-struct FloatLayout {
-  DType bits;
-  int mantissa_bits;
-  std::int64_t exponent_mask;
-  int bias;
-};
-
-// The mantissa in [0.5, 1) and the exponent; zeros, infinities and NaNs are their own mantissa.
+// The mantissa in [0.5, 1) and the exponent; zeros, infinities and NaNs are their own mantissa. All
+// of it with integers: in arithmetic a subnormal number is zero.
 std::tuple<Value, Value> frexp(Value self) {
   const DType dtype = self.dtype();
   check_implemented(base::is_floating(dtype), "frexp", dtype);
-  // The subnormal numbers of the narrow types are normal in float32.
   const Value x = convert(self, accumulate_dtype(dtype));
-  const FloatLayout layout = x.dtype() == DType::kFloat64
-                                 ? FloatLayout{DType::kInt64, 52, 0x7FF, 1023}
-                                 : FloatLayout{DType::kInt32, 23, 0xFF, 127};
-  const double least_normal = std::ldexp(1.0, 1 - layout.bias);
-  const int lift = layout.mantissa_bits + 1;
-  const Value is_subnormal = less(abs(x), least_normal);
-  const Value lifted = where(is_subnormal, x * std::ldexp(1.0, lift), x);
-  const Value bits = bitcast_convert(lifted, layout.bits);
-  const auto mask = hlo::full_like(bits, layout.exponent_mask << layout.mantissa_bits);
-  const Value biased = shift_right_logical(bits & mask, hlo::full_like(bits, layout.mantissa_bits));
-  const Value exponent =
-      biased - where(is_subnormal, layout.bias - 1 + lift, hlo::full_like(biased, layout.bias - 1));
-  const auto half = static_cast<std::int64_t>(layout.bias - 1) << layout.mantissa_bits;
-  const Value mantissa = bitcast_convert((bits & ~mask) | hlo::full_like(bits, half), x.dtype());
-  const Value is_plain = is_finite(x) & not_equal(x, 0);
+  const bool is_double = x.dtype() == DType::kFloat64;
+  const int mantissa_bits = is_double ? 52 : 23;
+  const std::int64_t greatest_exponent = is_double ? 0x7FF : 0xFF;
+  const double half = static_cast<double>(greatest_exponent / 2 - 1);  // the exponent of 0.5
+
+  const Value bits = float_bits(x);
+  const auto number = [&](std::int64_t value) { return hlo::full_like(bits, value); };
+  const Value exponent_bits =
+      shift_right_logical(bits, number(mantissa_bits)) & number(greatest_exponent);
+  const Value mantissa_mask = number((std::int64_t{1} << mantissa_bits) - 1);
+  const Value fraction = bits & mantissa_mask;
+  const Value is_subnormal = equal(exponent_bits, 0);
+  // How far the first one of a subnormal number is from where a normal one has its own, unwritten.
+  const double unused = 8 * base::size_bytes(x.dtype()) - mantissa_bits - 1;
+  const Value shift = hlo::count_leading_zeros(fraction) - unused;
+  const Value lifted = hlo::shift_left(fraction, shift) & mantissa_mask;
+
+  const Value exponent = where(is_subnormal, 1.0 - shift, exponent_bits) - half;
+  const Value sign = bits & hlo::lowest(x.builder(), bits.type());
+  const Value half_bits = number(static_cast<std::int64_t>(half) << mantissa_bits);
+  const Value mantissa =
+      bitcast_convert(sign | half_bits | where(is_subnormal, lifted, fraction), x.dtype());
+  const Value is_zero = is_subnormal & equal(fraction, 0);
+  const Value is_plain =
+      ~is_zero & not_equal(exponent_bits, static_cast<double>(greatest_exponent));
   return {convert(where(is_plain, mantissa, x), dtype),
           convert(where(is_plain, exponent, 0), DType::kInt32)};
 }
@@ -136,6 +149,8 @@ std::tuple<Value, Value> frexp(Value self) {
 // ---- Powers, exponentials and logarithms --------------------------------------------------------
 
 Value reciprocal(Value x) { return 1.0 / x; }
+// XLA's series loses float32's digits to cancellation near 1 and 2, where the result is 0.
+Value log_gamma(Value x) { return convert(hlo::lgamma(convert(x, DType::kFloat64)), x.dtype()); }
 Value exp2(Value x) {
   if (base::is_complex(x.dtype())) return exponential(x * std::numbers::ln2);
   return power(hlo::full_like(x, 2.0), x);
@@ -205,7 +220,7 @@ constexpr UnaryOperator kUnaryOperators[] = {
     {"cos", floating<hlo::cosine>},
     {"cosh", floating_formula<hlo::cosh>},
     {"deg2rad", floating_formula<deg2rad>},
-    {"erf", floating_formula<hlo::erf>},
+    {"erf", floating_formula<error_function>},
     {"erfc", floating_formula<hlo::erfc>},
     {"erfinv", floating_formula<hlo::erf_inv>},
     {"exp", floating<hlo::exponential>},
@@ -219,7 +234,7 @@ constexpr UnaryOperator kUnaryOperators[] = {
     {"isposinf", is_infinity<1>},
     {"lift", clone},
     {"lift_fresh_copy", clone},
-    {"lgamma", floating_formula<hlo::lgamma>},
+    {"lgamma", floating_formula<log_gamma>},
     {"log", floating<hlo::log>},
     {"log10", floating_formula<log10>},
     {"log1p", floating_formula<hlo::log_plus_one>},
@@ -281,10 +296,20 @@ Value signbit(Value value) {
   if (base::is_integral(dtype)) {
     return base::is_signed_integral(dtype) ? less(value, 0) : everywhere(value, false);
   }
+  return less(float_bits(value), 0);
+}
+
+Value float_bits(Value value) {
   constexpr std::array kIntegers = {DType::kInt8, DType::kInt16, DType::kInt32, DType::kInt64};
-  const auto log2_size =
-      static_cast<std::size_t>(std::countr_zero(static_cast<unsigned>(base::size_bytes(dtype))));
-  return less(bitcast_convert(value, kIntegers[log2_size]), 0);
+  const auto log2_size = static_cast<std::size_t>(
+      std::countr_zero(static_cast<unsigned>(base::size_bytes(value.dtype()))));
+  return bitcast_convert(value, kIntegers[log2_size]);
+}
+
+Value error_function(Value x) {
+  if (x.dtype() != DType::kFloat32) return hlo::erf(x);
+  const Value limit = where(less(x, 0), -1, hlo::full_like(x, 1));
+  return where(greater(hlo::abs(x), 3.92), limit, hlo::erf(x));
 }
 
 Value trunc(Value value) { return where(less(value, 0), ceil(value), floor(value)); }

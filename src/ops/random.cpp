@@ -156,7 +156,7 @@ std::tuple<Value, Value> native_dropout(Value input, Value p, std::optional<bool
   // Where nothing is kept the scale is infinite, and zero is meant.
   const Value scale = where(equal(keep, 0.0), 0.0, 1.0 / keep);
   const Value scaled = convert(input, wide) * convert(scale, wide);
-  return {convert(where(mask, scaled, 0.0), input.dtype()), mask};
+  return {convert(scaled * convert(mask, wide), input.dtype()), mask};
 }
 
 Value native_dropout_backward(Value grad_output, Value mask, Value scale) {
