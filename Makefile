@@ -19,7 +19,7 @@ FORMATTED := $(shell find src tests examples tools -name '*.cpp' -o -name '*.h')
 PYTEST_FLAGS ?= --numprocesses auto --maxprocesses 4 --dist loadfile
 
 .PHONY: train test test-cpp test-release test-asan test-tsan test-python bench \
-        lint format tidy size docs conformance relock setup install clean
+        lint format tidy size docs conformance fuzz relock setup install clean
 
 train: install
 	python examples/mnist.py $(ARGS)
@@ -98,6 +98,18 @@ docs: install
 conformance: install
 	python tools/conformance --out tools/conformance/float32.txt
 	$(MAKE) docs
+
+# Random programs by the thousand, from seeds that no test has; prints minimal programs of what
+# differs. One kind: make fuzz FUZZ=value_programs FUZZ_COUNT=20000.
+FUZZ ?= view_programs memory_programs value_programs autograd_programs
+FUZZ_FIRST ?= 100000
+FUZZ_COUNT ?= 5000
+fuzz: install
+	failed=; for name in $(FUZZ); do \
+	  XLA_PERSISTENT_CACHE=0 \
+	  XLA_FLAGS="--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false" \
+	  python tests/$$name.py --first $(FUZZ_FIRST) --count $(FUZZ_COUNT) || failed="$$failed $$name"; \
+	done; test -z "$$failed"
 
 # Renews the pins of what dev.txt pulls in.
 relock:

@@ -14,8 +14,7 @@ import math
 import autograd_pieces
 import torch
 import view_programs
-from random_programs import Program, Run, ask, command_line
-from random_programs import search as search_programs
+from random_programs import Program, Run, ask, kind_of
 
 LAYOUTS = ["", "", "", "transposed", "gaps", "offset"]
 
@@ -384,10 +383,8 @@ class ProgramMaker(view_programs.ProgramMaker):
         return self.program
 
 
-def search(first: int, count: int) -> list[str]:
-    """The texts of shrunk failing programs."""
-    return search_programs(ProgramMaker, first, count)
-
+KIND = kind_of(ProgramMaker)
+search = KIND.search
 
 if __name__ == "__main__":
-    command_line(ProgramMaker, __doc__)
+    KIND.main(__doc__)

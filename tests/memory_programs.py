@@ -13,7 +13,7 @@ import random
 
 import random_programs
 import torch
-from random_programs import Program
+from random_programs import Program, kind_of
 
 import torch_xla
 
@@ -248,5 +248,8 @@ class ProgramMaker:
         return self.program
 
 
+KIND = kind_of(ProgramMaker)
+search = KIND.search
+
 if __name__ == "__main__":
-    random_programs.command_line(ProgramMaker, __doc__)
+    KIND.main(__doc__)

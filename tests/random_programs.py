@@ -1,22 +1,26 @@
-"""Runs random programs on the CPU and on xla, compares what they leave, and shrinks what differs.
+"""Searching among random programs for those that the device answers in another way than the CPU.
 
-A program is a list of Python lines over named tensors. A maker (`view_programs.ProgramMaker`,
-`autograd_programs.ProgramMaker`) grows one from a seed while running it on the CPU. Many programs
-run on xla with two barriers for the lot; every tensor, gradient and error is compared, and a
-program that differs loses the lines that it does not need for that.
+A program is a list of Python lines over named tensors. A kind of program says how to make one from
+a seed, and how to run many of them on both devices; `Kind` finds those that differ and drops the
+lines that a difference does not need. For kinds whose programs are judged by the tensors and
+gradients that they leave, `Run` runs them and `kind_of` makes the rest.
 """
 
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
 import torch
 
 import torch_xla
+
+__all__ = ["Kind", "Program", "Run", "ask", "kind_of"]
 
 
 @dataclass
@@ -29,6 +33,86 @@ class Program:
         body = [f"# program {self.seed}", *self.lines]
         body.insert(1 + min(self.barrier, len(self.lines)), "torch_xla.sync()")
         return "\n".join(body)
+
+    def without(self, i: int) -> Program:
+        barrier = self.barrier - (1 if i < self.barrier else 0)
+        return Program(self.seed, self.lines[:i] + self.lines[i + 1 :], barrier)
+
+
+@dataclass(frozen=True)
+class Kind:
+    make: Callable[[int], Program]
+    # The programs that differ, each with how.
+    find_failures: Callable[[list[Program]], list[tuple[Program, str]]]
+    # False where the comparison means nothing: a name is missing, or the CPU's answer is arbitrary.
+    is_sound: Callable[[Program], bool]
+
+    def still_fails(self, program: Program) -> str:
+        try:
+            found = self.find_failures([program])
+        except Exception as error:
+            return f"{type(error).__name__}: {error}"
+        return found[0][1] if found else ""
+
+    def shrink(self, program: Program) -> tuple[Program, str]:
+        """The program without the lines that its failure does not need, and the failure."""
+        found = self.still_fails(program)
+        if not found:
+            return program, ""
+        for i in reversed(range(len(program.lines))):
+            smaller = program.without(i)
+            if self.is_sound(smaller) and (again := self.still_fails(smaller)):
+                program, found = smaller, again
+        last = Program(program.seed, program.lines, len(program.lines))
+        if again := self.still_fails(last):
+            program, found = last, again
+        return program, found
+
+    def make_programs(self, first: int, count: int) -> list[Program]:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return [self.make(seed) for seed in range(first, first + count)]
+
+    def search(self, first: int, count: int, batch: int = 50, max_failures: int = 5) -> list[str]:
+        """The texts of shrunk failing programs."""
+        failures: list[str] = []
+        for start in range(first, first + count, batch):
+            programs = self.make_programs(start, min(batch, first + count - start))
+            try:
+                failing = self.find_failures(programs)
+            except Exception as error:  # a program that does not compile takes its batch along
+                failing = [(p, str(error)) for p in programs if self.still_fails(p)]
+                failing = failing or [(Program(start), f"only as a batch: {error}")]
+            for program, found in failing:
+                smaller, why = self.shrink(program)
+                failures.append(f"{smaller.text()}\n# {why or found + ' (only in a batch)'}\n")
+            if len(failures) >= max_failures:
+                break
+        return failures
+
+    def main(self, description: str | None) -> None:
+        """The command line; the process ends with 1 if programs differ."""
+        parser = argparse.ArgumentParser(description=description)
+        parser.add_argument("--first", type=int, default=0)
+        parser.add_argument("--count", type=int, default=200)
+        parser.add_argument("--batch", type=int, default=50)
+        parser.add_argument("--max-failures", type=int, default=10)
+        parser.add_argument("--print", action="store_true", help="print programs, run nothing")
+        parser.add_argument("--quick", action="store_true", help="compile quickly, as the tests do")
+        options = parser.parse_args()
+        if options.print:
+            for program in self.make_programs(options.first, options.count):
+                print(program.text(), end="\n\n")
+            return
+        if options.quick:
+            torch_xla.set_custom_compile_options(
+                {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
+            )
+        start = time.time()
+        failures = self.search(options.first, options.count, options.batch, options.max_failures)
+        print("\n".join(failures))
+        print(f"{len(failures)} failures; {time.time() - start:.1f} s")
+        sys.exit(1 if failures else 0)
 
 
 class Run:
@@ -145,12 +229,12 @@ def compare(cpu: Run, xla: Run) -> str:
     return ""
 
 
-def find_failures(maker: type[Maker], programs: list[Program]) -> list[tuple[Program, str]]:
+def find_failures(run_class: type[Run], programs: list[Program]) -> list[tuple[Program, str]]:
     """Runs all the programs with two barriers for the lot."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        cpu = [maker.run_class(p, "cpu") for p in programs]
-        xla = [maker.run_class(p, "xla") for p in programs]
+        cpu = [run_class(p, "cpu") for p in programs]
+        xla = [run_class(p, "xla") for p in programs]
         for run in cpu:
             run.lines(0, len(run.program.lines))
         for run in xla:
@@ -166,85 +250,18 @@ def find_failures(maker: type[Maker], programs: list[Program]) -> list[tuple[Pro
         return out
 
 
-def still_fails(maker: type[Maker], program: Program) -> str:
-    try:
-        found = find_failures(maker, [program])
-    except Exception as error:
-        return f"{type(error).__name__}: {error}"
-    return found[0][1] if found else ""
-
-
-def is_sound(maker: type[Maker], program: Program) -> bool:
+def is_sound(run_class: type[Run], program: Program) -> bool:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        run = maker.run_class(program, "cpu")
+        run = run_class(program, "cpu")
         run.lines(0, len(program.lines))
     return "NameError" not in run.errors
 
 
-def shrink(maker: type[Maker], program: Program) -> tuple[Program, str]:
-    """The program without the lines that its failure does not need, and the failure."""
-    found = still_fails(maker, program)
-    if not found:
-        return program, ""
-    i = len(program.lines) - 1
-    while i >= 0:
-        lines = program.lines[:i] + program.lines[i + 1 :]
-        barrier = program.barrier - (1 if i < program.barrier else 0)
-        smaller = Program(program.seed, lines, barrier)
-        if is_sound(maker, smaller) and (again := still_fails(maker, smaller)):
-            program, found = smaller, again
-        i -= 1
-    last = Program(program.seed, program.lines, len(program.lines))
-    if again := still_fails(maker, last):
-        program, found = last, again
-    return program, found
-
-
-def make_programs(maker: type[Maker], first: int, count: int) -> list[Program]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return [maker(seed).make() for seed in range(first, first + count)]
-
-
-def search(
-    maker: type[Maker], first: int, count: int, batch: int = 50, max_failures: int = 5
-) -> list[str]:
-    """The texts of shrunk failing programs."""
-    failures: list[str] = []
-    for start in range(first, first + count, batch):
-        programs = make_programs(maker, start, min(batch, first + count - start))
-        try:
-            failing = find_failures(maker, programs)
-        except Exception as error:  # a program that does not compile takes its batch along
-            failing = [(p, str(error)) for p in programs if still_fails(maker, p)]
-            failing = failing or [(Program(start), f"only as a batch: {error}")]
-        for program, found in failing:
-            smaller, why = shrink(maker, program)
-            failures.append(f"{smaller.text()}\n# {why or found + ' (only in a batch)'}\n")
-        if len(failures) >= max_failures:
-            break
-    return failures
-
-
-def command_line(maker: type[Maker], description: str | None) -> None:
-    parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--count", type=int, default=200)
-    parser.add_argument("--batch", type=int, default=50)
-    parser.add_argument("--max-failures", type=int, default=10)
-    parser.add_argument("--print", action="store_true", help="print the programs, run nothing")
-    parser.add_argument("--quick", action="store_true", help="compile quickly, as the tests do")
-    options = parser.parse_args()
-    if options.print:
-        for program in make_programs(maker, options.first, options.count):
-            print(program.text(), end="\n\n")
-        return
-    if options.quick:
-        torch_xla.set_custom_compile_options(
-            {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
-        )
-    start = time.time()
-    failures = search(maker, options.first, options.count, options.batch, options.max_failures)
-    print("\n".join(failures))
-    print(f"{len(failures)} failures; {time.time() - start:.1f} s")
+def kind_of(maker: type[Maker]) -> Kind:
+    """Programs judged by what they leave: every tensor, its gradient, and each line's error."""
+    return Kind(
+        make=lambda seed: maker(seed).make(),
+        find_failures=lambda programs: find_failures(maker.run_class, programs),
+        is_sound=lambda program: is_sound(maker.run_class, program),
+    )

@@ -10,7 +10,6 @@ import os
 import in_place_fusions
 import memory_programs
 import pytest
-import random_programs
 import torch
 
 import torch_xla
@@ -22,8 +21,7 @@ PER_TEST = 100
 @pytest.mark.usefixtures("quick_compilation")
 @pytest.mark.parametrize("first", range(0, PROGRAMS, PER_TEST))
 def test_random_programs_agree_with_cpu(first):
-    maker = memory_programs.ProgramMaker
-    failures = random_programs.search(maker, first, min(PER_TEST, PROGRAMS - first))
+    failures = memory_programs.search(first, min(PER_TEST, PROGRAMS - first))
     assert not failures, "\n" + "\n".join(failures)
 
 
@@ -102,7 +100,7 @@ def test_slices_of_one_memory_have_the_values_of_the_cpu():
 @pytest.mark.usefixtures("quick_compilation")
 def test_no_update_is_fused_with_what_reads_its_memory():
     runs = []
-    for program in random_programs.make_programs(memory_programs.ProgramMaker, 1000, 60):
+    for program in memory_programs.KIND.make_programs(1000, 60):
         run = memory_programs.Run(program, "xla")
         lines = [line for line in program.lines if "sync()" not in line]
         for line in lines:

@@ -11,8 +11,7 @@ import itertools
 import random
 
 import torch
-from random_programs import Program, Run, ask, command_line
-from random_programs import search as search_programs
+from random_programs import Program, Run, ask, kind_of
 
 FLOATS = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
 INTEGERS = [torch.int64, torch.int32, torch.int16]
@@ -466,10 +465,8 @@ class ProgramMaker:
         return self.program
 
 
-def search(first: int, count: int) -> list[str]:
-    """The texts of shrunk failing programs."""
-    return search_programs(ProgramMaker, first, count)
-
+KIND = kind_of(ProgramMaker)
+search = KIND.search
 
 if __name__ == "__main__":
-    command_line(ProgramMaker, __doc__)
+    KIND.main(__doc__)
