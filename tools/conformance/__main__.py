@@ -1,20 +1,25 @@
-"""`python tools/conformance [--dtype float32] [--only add,mul] [--out table.txt]`."""
+"""`python tools/conformance [--dtype float32] [--only add,mul] [--out table.txt]`.
+
+Each entry is checked in a child process, so that one that dies is a line like others.
+"""
 
 from __future__ import annotations
 
 import argparse
 import collections
+import contextlib
 import pathlib
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterator
 from typing import Any
 
 import modules
 import op_samples
 import op_variants
 import optimizers
+import sweep
 import torch
-from torch.testing._internal.opinfo.core import OpInfo
+import workers
 
 
 def parse() -> argparse.Namespace:
@@ -33,6 +38,11 @@ def parse() -> argparse.Namespace:
     parser.add_argument(
         "--variants", nargs="?", const=",".join(op_variants.VARIANTS), help="all, or a list of them"
     )
+    parser.add_argument(
+        "--sweep", action="store_true", help="all dtypes, 0-d and empty tensors, refusals"
+    )
+    parser.add_argument("--jobs", type=int, default=1, help="child processes at a time")
+    parser.add_argument("--timeout", type=float, default=3600, help="seconds for an entry")
     parser.add_argument("--out", type=pathlib.Path, help="file that receives the table too")
     arguments = parser.parse_args()
     arguments.dtype = getattr(torch, arguments.dtype, None)
@@ -67,26 +77,37 @@ def main() -> int:
     arguments = parse()
     chosen = arguments.chosen
     if arguments.modules:
-        return tell((i.name, modules.check(i, arguments.dtype)) for i in chosen)
+        return tell("check_module", [(i.name, arguments.dtype) for i in chosen], arguments)
     if arguments.optimizers:
-        return tell((optimizers.class_of(i).__name__, optimizers.check(i)) for i in chosen)
+        tasks = [(optimizers.class_of(i).__name__,) for i in chosen]
+        return tell("check_optimizer", tasks, arguments)
+    if arguments.sweep:
+        return check_sweep([op.full_name for op in chosen], arguments)
     if arguments.variants:
-        return check_variants(chosen, arguments)
-    return check_operators(chosen, arguments)
+        return check_variants([op.full_name for op in chosen], arguments)
+    return check_operators([op.full_name for op in chosen], arguments)
 
 
-def check_operators(chosen: list[OpInfo], arguments: argparse.Namespace) -> int:
+def answers(
+    function: str, tasks: list[tuple[Any, ...]], arguments: argparse.Namespace
+) -> Iterator[tuple[str, Any, str]]:
+    """An entry, what a function of checks.py answers for it, and instead of that how it died."""
+    found = workers.run(f"checks:{function}", tasks, arguments.jobs, arguments.timeout)
+    for (name, *_), answer in found:
+        if isinstance(answer, workers.Raised):
+            raise RuntimeError(f"{name}: {answer.text}")
+        is_dead = isinstance(answer, workers.Died)
+        yield name, None if is_dead else answer, f"died: {answer.how}" if is_dead else ""
+
+
+def check_operators(names: list[str], arguments: argparse.Namespace) -> int:
     """Print a line for each entry, forward and backward, and how many there are of each status."""
     totals: collections.Counter[str] = collections.Counter()
     lines = []
-    for op in chosen:
-        verdict = op_samples.check(
-            op,
-            arguments.dtype,
-            not arguments.no_backward,
-            arguments.samples,
-            not arguments.no_list,
-        )
+    options = not arguments.no_backward, arguments.samples, not arguments.no_list
+    tasks: list[tuple[Any, ...]] = [(name, arguments.dtype, *options) for name in names]
+    for name, verdict, death in answers("check_operator", tasks, arguments):
+        verdict = verdict or op_samples.Verdict(name, "wrong", death)
         totals[verdict.status] += 1
         detail = verdict.detail + " ".join(verdict.fallbacks)
         lines.append(f"{verdict.status:11} {verdict.name:45} {detail}".rstrip())
@@ -97,10 +118,11 @@ def check_operators(chosen: list[OpInfo], arguments: argparse.Namespace) -> int:
     return 1 if totals["wrong"] else 0
 
 
-def tell(found: Iterable[tuple[str, list[str]]]) -> int:
+def tell(function: str, tasks: list[tuple[Any, ...]], arguments: argparse.Namespace) -> int:
     """Print each entry as it is checked, with its problems."""
     totals: collections.Counter[str] = collections.Counter()
-    for name, problems in found:
+    for name, problems, death in answers(function, tasks, arguments):
+        problems = [death] if death else problems
         status = "wrong" if problems else "right"
         totals[status] += 1
         for problem in problems or [""]:
@@ -109,18 +131,18 @@ def tell(found: Iterable[tuple[str, list[str]]]) -> int:
     return 1 if totals["wrong"] else 0
 
 
-def check_variants(chosen: list[OpInfo], arguments: argparse.Namespace) -> int:
+def check_variants(names: list[str], arguments: argparse.Namespace) -> int:
     """Print a line for each problem, and how many there are of each variant."""
-    dtype = arguments.dtype
     totals: collections.Counter[str] = collections.Counter()
     lines = []
-    for op in chosen:
-        if dtype not in op.supported_dtypes("cpu"):
-            continue
-        for problem in op_variants.check(op, dtype, arguments.variants, arguments.samples):
+    tasks: list[tuple[Any, ...]] = [
+        (name, arguments.dtype, arguments.variants, arguments.samples) for name in names
+    ]
+    for name, problems, death in answers("check_variants", tasks, arguments):
+        for problem in [op_variants.Problem("all", "", death)] if death else problems:
             totals[problem.variant] += 1
             lines.append(
-                f"{problem.variant:22} {op.full_name:40} sample {problem.sample}: {problem.detail}"
+                f"{problem.variant:22} {name:40} sample {problem.sample}: {problem.detail}"
             )
             print(lines[-1], flush=True)
         if arguments.out:
@@ -128,6 +150,24 @@ def check_variants(chosen: list[OpInfo], arguments: argparse.Namespace) -> int:
     differ = (f"{count} {variant}" for variant, count in sorted(totals.items()))
     print(", ".join(differ) or "nothing differs")
     return 1 if totals else 0
+
+
+def check_sweep(names: list[str], arguments: argparse.Namespace) -> int:
+    """Print a line for each problem that tests/sweep_exceptions.txt does not have."""
+    totals: collections.Counter[str] = collections.Counter()
+    is_excused = sweep.excused()
+    with contextlib.ExitStack() as files:
+        out = files.enter_context(arguments.out.open("w")) if arguments.out else None
+        for p in sweep.problems(names, sweep.DTYPES, arguments.jobs, arguments.timeout):
+            if is_excused(p):
+                totals["excused"] += 1
+                continue
+            totals[p.kind] += 1
+            line = f"{p.kind:9} {p.entry:40} {p.dtype:13} {p.case:22} {p.detail}"
+            for file in filter(None, (sys.stdout, out)):
+                print(line, file=file, flush=True)
+    print(", ".join(f"{count} {kind}" for kind, count in sorted(totals.items())) or "none differs")
+    return 1 if set(totals) - {"excused"} else 0
 
 
 if __name__ == "__main__":

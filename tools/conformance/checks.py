@@ -1,0 +1,44 @@
+"""What the command line runs in child processes. Entries go by name: they are not pickled."""
+
+from __future__ import annotations
+
+import modules
+import op_samples
+import op_variants
+import optimizers
+import torch
+from torch.testing._internal.opinfo.core import OpInfo
+
+__all__ = ["check_module", "check_operator", "check_optimizer", "check_variants"]
+
+
+def check_operator(
+    name: str, dtype: torch.dtype, with_backward: bool, samples: int | None, with_list: bool
+) -> op_samples.Verdict:
+    """What came of an entry's samples."""
+    return op_samples.check(_entry(name), dtype, with_backward, samples, with_list)
+
+
+def check_variants(
+    name: str, dtype: torch.dtype, variants: tuple[str, ...], samples: int | None
+) -> list[op_variants.Problem]:
+    """What differs of an entry's variants; nothing where it has not the dtype."""
+    op = _entry(name)
+    if dtype not in op.supported_dtypes("cpu"):
+        return []
+    return op_variants.check(op, dtype, variants, samples)
+
+
+def check_module(name: str, dtype: torch.dtype) -> list[str]:
+    """What is wrong with a module."""
+    return modules.check(next(i for i in modules.entries() if i.name == name), dtype)
+
+
+def check_optimizer(name: str) -> list[str]:
+    """What is wrong with an optimizer."""
+    entries = optimizers.entries()
+    return optimizers.check(next(i for i in entries if optimizers.class_of(i).__name__ == name))
+
+
+def _entry(name: str) -> OpInfo:
+    return next(op for op in op_samples.entries() if op.full_name == name)

@@ -1,0 +1,266 @@
+"""Every operator of the database x every dtype x {ordinary, 0-d, empty} x {value, `out=`, in place}
+against the CPU: values, and whether and with which class of error a call is refused.
+
+The database says which dtypes the CPU's kernels have and makes samples of those alone. Here a
+sample of one dtype is converted to each of the others. `unit` is one entry in one dtype, whose
+results are computed in one program; what makes a process die is found again case by case.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import pathlib
+import random
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import op_samples
+import torch
+import workers
+from torch.testing._internal.opinfo.core import OpInfo
+from torch.utils._pytree import tree_map, tree_map_only
+
+import torch_xla
+
+__all__ = ["CASES", "DTYPES", "Problem", "dies", "excused", "names", "problems", "unit"]
+
+DTYPES = (
+    *("bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64"),
+    *("float8_e4m3fn", "float8_e5m2", "float16", "bfloat16", "float32", "float64"),
+    *("complex64", "complex128"),
+)
+SHAPES = ("ordinary", "0-d", "empty")
+CALLS = ("value", "out", "in_place")
+_SAMPLES = 2
+CASES = tuple(
+    f"{shape} {call} {sample}" for shape in SHAPES for call in CALLS for sample in range(_SAMPLES)
+)
+_LIST = pathlib.Path(__file__).resolve().parents[2] / "tests" / "sweep_exceptions.txt"
+
+
+@dataclasses.dataclass(frozen=True)
+class Problem:
+    """`kind` is "accepted" (the CPU refuses), "refused" (the CPU does not), "error" (of another
+    class than the CPU's), "value" or "died"."""
+
+    entry: str
+    dtype: str
+    kind: str
+    case: str
+    detail: str
+
+
+def names() -> list[str]:
+    """The entries that are called as other operators are, by name."""
+    return [op.full_name for op in op_samples.entries() if not op.name.startswith("sparse.")]
+
+
+def unit(
+    name: str, dtype: str, cases: tuple[str, ...] = CASES, is_computed: bool = True
+) -> list[Problem]:
+    """The problems of an entry in one dtype; of a call that is only recorded, whether and how it is
+    refused."""
+    op = _entry(name)
+    found: list[Problem] = []
+    compared: list[tuple[str, Any, Any]] = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for case, call, sample in _calls(op, dtype, cases):
+            cpu = _attempt(call, sample)
+            if _is_of_data(cpu):
+                continue
+            device = _attempt(call, op_samples.to_device(sample))
+            kind = _differs(cpu, device)
+            if kind:
+                detail = f"CPU: {_text(cpu)}; device: {_text(device)}"
+                found.append(Problem(name, dtype, kind, case, detail))
+            elif is_computed and not isinstance(cpu, Exception):
+                compared.append((case, cpu, device))
+        found += _compare(op, dtype, compared)
+    return found
+
+
+def on_cpu(name: str, dtype: str, case: str) -> None:
+    """The CPU's part of a case alone."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for _, call, sample in _calls(_entry(name), dtype, (case,)):
+            _attempt(call, sample)
+
+
+def dies(name: str, dtype: str, how: str, timeout_s: float) -> list[Problem]:
+    """The problems of an entry whose process died, each case in a process that may."""
+    alone, cpu = (workers.Worker(f"sweep:{f}", timeout_s) for f in ("unit", "on_cpu"))
+    found: list[Problem] = []
+    for case in CASES:
+        answer = alone.ask(name, dtype, (case,))
+        if isinstance(answer, list):
+            found += answer
+        elif not isinstance(cpu.ask(name, dtype, case), workers.Died):
+            found.append(Problem(name, dtype, "died", case, str(answer)))
+        else:
+            how = ""  # PyTorch's own kernel dies of it
+    alone.close()
+    cpu.close()
+    if how and all(problem.kind != "died" for problem in found):
+        found.append(Problem(name, dtype, "died", "all together", how))
+    return found
+
+
+def problems(
+    entries: list[str], dtypes: tuple[str, ...], jobs: int = 1, timeout_s: float = 300
+) -> Iterator[Problem]:
+    """Those of each entry in each dtype, by child processes."""
+    tasks = list(itertools.product(entries, dtypes))
+    for (name, dtype), answer in workers.run("sweep:unit", tasks, jobs, timeout_s):
+        if isinstance(answer, workers.Died):
+            yield from dies(name, dtype, answer.how, timeout_s)
+        elif isinstance(answer, workers.Raised):
+            yield Problem(name, dtype, "died", "tool", answer.text)
+        else:
+            yield from answer
+
+
+def excused() -> Callable[[Problem], bool]:
+    """Whether a problem stands in tests/sweep_exceptions.txt: lines of a kind, an entry and dtypes
+    (each `*` for all), then the reason."""
+    lines = (line.split("#")[0].split() for line in _LIST.read_text().splitlines())
+    rules = [(words[0], words[1], set(words[2].split(","))) for words in lines if words]
+
+    def is_excused(problem: Problem) -> bool:
+        return any(
+            kind in (problem.kind, "*")
+            and entry in (problem.entry, "*")
+            and dtypes & {problem.dtype, "*"}
+            for kind, entry, dtypes in rules
+        )
+
+    return is_excused
+
+
+def _entry(name: str) -> OpInfo:
+    return next(op for op in op_samples.entries() if op.full_name == name)
+
+
+def _calls(
+    op: OpInfo, dtype: str, cases: tuple[str, ...]
+) -> Iterator[tuple[str, Callable[[Any], Any], Any]]:
+    """A case's name, the call, and its sample on the CPU."""
+    samples = _samples(op, getattr(torch, dtype))
+    for case in cases:
+        shape, call, index = case.split()
+        if int(index) >= len(samples):
+            continue
+        sample = tree_map(lambda x, shape=shape: _shaped(x, shape), samples[int(index)])
+        function = _function(op, call, sample)
+        if function is not None:
+            yield case, function, sample
+
+
+def _samples(op: OpInfo, dtype: torch.dtype) -> list[Any]:
+    """(input, args, kwargs) of the dtype, from samples of one that the CPU has."""
+    has = op.supported_dtypes("cpu")
+    is_integral = not (dtype.is_floating_point or dtype.is_complex)
+    first = (torch.int64, torch.float32) if is_integral else (torch.float32, torch.int64)
+    source = next((d for d in (dtype, *first) if d in has), None) or next(iter(has))
+    torch.manual_seed(0)
+    random.seed(0)
+    found = []
+    for sample in op.sample_inputs("cpu", source):
+        nest = (sample.input, sample.args, sample.kwargs)
+        if any(x.layout != torch.strided for x in op_samples.tensors(nest)):
+            continue
+        found.append(tree_map(lambda x: _converted(x, source, dtype), nest))
+        if len(found) == _SAMPLES:
+            break
+    return found
+
+
+def _converted(x: object, source: torch.dtype, dtype: torch.dtype) -> object:
+    if not isinstance(x, torch.Tensor) or x.dtype != source:
+        return x
+    x = x.detach()
+    if x.dtype == dtype:
+        return x
+    is_unsigned = dtype in (torch.uint8, torch.uint16, torch.uint32, torch.uint64)
+    return (x.abs() if is_unsigned and source != torch.bool else x).to(dtype)
+
+
+def _shaped(x: object, shape: str) -> object:
+    if not isinstance(x, torch.Tensor) or shape == "ordinary":
+        return x
+    if shape == "empty":
+        return x[:0] if x.dim() > 0 else x
+    return x.reshape(-1)[0].clone() if x.numel() > 0 else x
+
+
+def _function(op: OpInfo, call: str, sample: Any) -> Callable[[Any], Any] | None:
+    if call == "value":
+        return lambda s: op.op(s[0], *s[1], **s[2])
+    if call == "in_place":
+        variant = op.inplace_variant
+        if variant is None or not isinstance(sample[0], torch.Tensor):
+            return None
+        return lambda s: variant(s[0].clone(), *s[1], **s[2])
+    if not op.supports_out or "out" in sample[2]:
+        return None
+    results = _attempt(lambda s: op.op(s[0], *s[1], **s[2]), sample)
+    if isinstance(results, Exception):
+        return None
+
+    def with_out(s: Any) -> Any:
+        device = next((x.device for x in op_samples.tensors(s)), torch.device("cpu"))
+        out = tree_map_only(
+            torch.Tensor, lambda x: torch.empty_like(x, device=device), tuple_of(results)
+        )
+        return op.op(s[0], *s[1], **s[2], out=out)
+
+    return with_out
+
+
+def tuple_of(results: Any) -> Any:
+    """Named tuples as plain ones, which `out=` takes."""
+    return tuple(results) if isinstance(results, tuple) else results
+
+
+def _attempt(call: Callable[[Any], Any], sample: Any) -> Any:
+    torch.manual_seed(0)
+    random.seed(0)
+    try:
+        return call(sample)
+    except Exception as error:
+        return error
+
+
+def _is_of_data(outcome: Any) -> bool:
+    """Whether only the data told the CPU: the device does not look at them (docs/errors.md)."""
+    return isinstance(outcome, Exception) and "ZeroDivisionError" in str(outcome)
+
+
+def _differs(cpu: Any, device: Any) -> str:
+    if isinstance(cpu, Exception):
+        if not isinstance(device, Exception):
+            return "accepted"
+        # Which of two wrong things is told first is no one's promise, nor how Python words its own.
+        return "" if type(cpu) is type(device) else "error"
+    return "refused" if isinstance(device, Exception) else ""
+
+
+def _text(outcome: Any) -> str:
+    return op_samples.describe(outcome) if isinstance(outcome, Exception) else "no error"
+
+
+def _compare(op: OpInfo, dtype: str, compared: list[tuple[str, Any, Any]]) -> Iterator[Problem]:
+    with_values = op.name not in op_samples.ARBITRARY_VALUES
+    tolerance = op_samples.Tolerance(getattr(torch, dtype), op)
+    torch_xla.sync()
+    for case, cpu, device in compared:
+        results = op_samples.tensors(cpu), op_samples.tensors(device)
+        try:
+            detail = op_samples.compare(*results, with_values, tolerance)
+        except Exception as error:
+            detail = op_samples.describe(error)
+        if detail:
+            yield Problem(op.full_name, dtype, "value", case, detail)
