@@ -61,6 +61,8 @@ class Value {
   bool is_wrapped_number = false;
   // The result of ATen's `div`, which the next one hides from XLA.
   bool is_quotient = false;
+  // A constant of which no element is 0: it divides integers as it is.
+  bool is_nonzero = false;
 
  private:
   friend class Builder;

@@ -216,7 +216,9 @@ Value emit(Builder& builder, const Type& type, std::span<const Bits> elements) {
   if (type.num_elements() > 0) append_elements(properties, type, elements);
   properties += "> : ";
   properties += builder.intern(type)->text;
-  return builder.op_once("stablehlo.constant", type, properties);
+  Value value = builder.op_once("stablehlo.constant", type, properties);
+  value.is_nonzero = std::find(elements.begin(), elements.end(), Bits{}) == elements.end();
+  return value;
 }
 
 template <typename Number>

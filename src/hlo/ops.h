@@ -96,13 +96,13 @@ Value add(Value lhs, Value rhs);
 Value and_(Value lhs, Value rhs);
 Value atan2(Value lhs, Value rhs);
 Value complex(Value lhs, Value rhs);
-Value divide(Value lhs, Value rhs);  // integers: towards zero
+Value divide(Value lhs, Value rhs);  // integers: towards zero; by zero -1, or all bits set
 Value maximum(Value lhs, Value rhs);
 Value minimum(Value lhs, Value rhs);
 Value multiply(Value lhs, Value rhs);
 Value or_(Value lhs, Value rhs);
 Value power(Value lhs, Value rhs);
-Value remainder(Value lhs, Value rhs);  // the dividend's sign
+Value remainder(Value lhs, Value rhs);  // the dividend's sign; of integers by zero the dividend
 Value shift_left(Value lhs, Value rhs);
 Value shift_right_arithmetic(Value lhs, Value rhs);
 Value shift_right_logical(Value lhs, Value rhs);

@@ -25,6 +25,21 @@ Value binary(std::string_view name, const Value& lhs, const Value& rhs, unsigned
   return lhs.builder().op(name, operands, lhs.type());
 }
 
+// A quotient or remainder of integers, and `by_zero` where the divisor is 0, which the
+// specification leaves open: compilers answer differently, and one that folds 0 / 0 ends the
+// process. A divisor that is 0 is therefore never shown to them.
+Value divide_integers(std::string_view name, const Value& lhs, const Value& rhs,
+                      const Value& by_zero) {
+  const Value is_zero = eq(rhs, full_like(rhs, 0));
+  const Value divisor = select(is_zero, full_like(rhs, 1), rhs);
+  return select(is_zero, by_zero, binary(name, lhs, divisor, kIntegers));
+}
+
+bool is_division_of_integers(const Value& lhs, const Value& rhs) {
+  return lhs && rhs && base::is_integral(lhs.dtype()) && lhs.dtype() != DType::kBool &&
+         !rhs.is_nonzero;
+}
+
 std::string_view direction_text(ComparisonDirection direction) {
   static constexpr std::array<std::string_view, 6> kNames = {"EQ", "NE", "GE", "GT", "LE", "LT"};
   return kNames[static_cast<std::size_t>(direction)];
@@ -105,13 +120,24 @@ Value and_(Value lhs, Value rhs) {
 Value atan2(Value lhs, Value rhs) {
   return binary("stablehlo.atan2", lhs, rhs, kFloatsOrComplexes);
 }
-Value divide(Value lhs, Value rhs) { return binary("stablehlo.divide", lhs, rhs, kNumbers); }
+Value divide(Value lhs, Value rhs) {
+  static constexpr std::string_view kName = "stablehlo.divide";
+  require_same_type(kName, lhs, rhs);
+  if (is_division_of_integers(lhs, rhs))
+    return divide_integers(kName, lhs, rhs, full_like(lhs, -1));
+  return binary(kName, lhs, rhs, kNumbers);
+}
 Value maximum(Value lhs, Value rhs) { return binary("stablehlo.maximum", lhs, rhs, kAnything); }
 Value minimum(Value lhs, Value rhs) { return binary("stablehlo.minimum", lhs, rhs, kAnything); }
 Value multiply(Value lhs, Value rhs) { return binary("stablehlo.multiply", lhs, rhs, kAnything); }
 Value or_(Value lhs, Value rhs) { return binary("stablehlo.or", lhs, rhs, kBooleans | kIntegers); }
 Value power(Value lhs, Value rhs) { return binary("stablehlo.power", lhs, rhs, kNumbers); }
-Value remainder(Value lhs, Value rhs) { return binary("stablehlo.remainder", lhs, rhs, kNumbers); }
+Value remainder(Value lhs, Value rhs) {
+  static constexpr std::string_view kName = "stablehlo.remainder";
+  require_same_type(kName, lhs, rhs);
+  if (is_division_of_integers(lhs, rhs)) return divide_integers(kName, lhs, rhs, lhs);
+  return binary(kName, lhs, rhs, kNumbers);
+}
 Value shift_left(Value lhs, Value rhs) {
   return binary("stablehlo.shift_left", lhs, rhs, kIntegers);
 }

@@ -41,8 +41,11 @@ Value broadcast_in_dim(Value operand, const Dims& result_dims, const Dims& broad
             Show(result_dims), " along ", Show(broadcast_dimensions));
   }
   if (operand.dims() == result_dims && is_identity(broadcast_dimensions)) return unchanged(operand);
-  return operand.builder().op(kName, {&operand, 1}, Type{operand.dtype(), result_dims},
-                              "broadcast_dimensions = " + array_attribute(broadcast_dimensions));
+  Value result =
+      operand.builder().op(kName, {&operand, 1}, Type{operand.dtype(), result_dims},
+                           "broadcast_dimensions = " + array_attribute(broadcast_dimensions));
+  result.is_nonzero = operand.is_nonzero;
+  return result;
 }
 
 Value reshape(Value operand, const Dims& result_dims) {

@@ -122,6 +122,21 @@ TEST(operations_that_change_nothing_give_their_operand_back) {
   EXPECT(!(broadcast_in_dim(x, {2, 2, 3}, {0, 2}) == x));
 }
 
+TEST(divisors_that_cannot_be_zero_need_no_select) {
+  const auto has_select = [](const auto& divisor_of) {
+    Builder b;
+    const Value x = b.parameter({kI32, {3}});
+    const Value out = divide(x, divisor_of(x));
+    return b.finish(std::span(&out, 1)).find("select") != std::string::npos;
+  };
+  EXPECT(!has_select([](Value x) { return full_like(x, 7); }));
+  EXPECT(
+      !has_select([](Value x) { return broadcast_in_dim(scalar(x.builder(), kI32, 7), {3}, {}); }));
+  EXPECT(has_select([](Value x) { return full_like(x, 0); }));
+  EXPECT(has_select([](Value x) { return constant(x.builder(), x.type(), {1, 0, 2}); }));
+  EXPECT(has_select([](Value x) { return x; }));
+}
+
 TEST(types_are_inferred_without_text) {
   Builder b(Mode::kTypesOnly);
   const Value x = b.parameter({kF32, {4, 6}});

@@ -180,6 +180,20 @@ TEST(integer_and_boolean_binary_operations) {
   EXPECT_EQ(out[12].values, (Vector{1, 0}));
 }
 
+TEST(integers_divided_by_zero) {
+  const auto out = evaluate({i32({3}, {7, -7, 0}), i32({3}, {0, 2, 0})}, [](auto x) {
+    const Value zero = full_like(x[0], 0);
+    const Value byte = full(x[0].builder(), {DType::kUInt8, {3}}, 0);
+    return Values{divide(x[0], x[1]), remainder(x[0], x[1]), divide(zero, zero),
+                  remainder(zero, subtract(zero, zero)), divide(byte, byte)};
+  });
+  EXPECT_EQ(out[0].values, (Vector{-1, -3, -1}));
+  EXPECT_EQ(out[1].values, (Vector{7, -1, 0}));
+  EXPECT_EQ(out[2].values, (Vector{-1, -1, -1}));
+  EXPECT_EQ(out[3].values, (Vector{0, 0, 0}));
+  EXPECT_EQ(out[4].values, (Vector{255, 255, 255}));
+}
+
 TEST(comparisons_of_every_kind) {
   const auto out = evaluate({f32({3}, {1, kNan, -0.0}), f32({3}, {1, 1, 0.0})}, [](auto x) {
     const Value u = convert(abs(x[0]), DType::kUInt8);
