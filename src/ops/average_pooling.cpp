@@ -162,18 +162,26 @@ Value avg_pool_nd_backward(Value grad_output, Value self, Dims kernel_size, Dims
 
 // ---- Adaptive ----
 
-// Element i of the result sums value[start(i), end(i)) along `dim`; a window of one number is what
-// most are, so the sums are slices, each reduced.
-template <typename Bound>
-Value sums_between(Value value, std::int64_t dim, std::int64_t count, Bound start, Bound end) {
+// With more windows than this they are gathered, so that the text is bounded.
+constexpr std::int64_t kMostSlices = 64;
+
+// The sums of adaptive pooling's windows along `dim`. A window of one number is what most are, so
+// few of them are slices, each reduced.
+Value adaptive_sums(Value value, std::int64_t dim, std::int64_t count) {
+  if (count > kMostSlices) {
+    const AdaptiveWindows windows = adaptive_windows(value, dim, count);
+    const Value is_inside =
+        hlo::broadcast_in_dim(windows.is_inside, windows.elements.dims(), {dim, dim + 1});
+    return reduce_sum(where(is_inside, windows.elements, 0), {dim + 1});
+  }
   const auto d = static_cast<std::size_t>(dim);
   const Dims ones(value.dims().size(), 1);
   hlo::Values parts;
   for (std::int64_t i = 0; i < count; ++i) {
     Dims begin(value.dims().size(), 0);
     Dims limit = value.dims();
-    begin[d] = start(i);
-    limit[d] = end(i);
+    begin[d] = adaptive_start(i, count, value.dim(dim));
+    limit[d] = adaptive_end(i, count, value.dim(dim));
     Dims dims = value.dims();
     dims[d] = 1;
     parts.push_back(hlo::reshape(reduce_sum(hlo::slice(value, begin, limit, ones), {dim}), dims));
@@ -181,16 +189,25 @@ Value sums_between(Value value, std::int64_t dim, std::int64_t count, Bound star
   return hlo::concatenate(parts, dim);
 }
 
-// The lengths of adaptive pooling's windows, along `dim` of `dims`.
+// The lengths of adaptive pooling's windows of `size` elements, along `dim` of the shape.
 Value window_lengths(hlo::Builder& builder, const Shape& shape, std::int64_t dim,
                      std::int64_t size) {
   const std::int64_t count = shape.dims[static_cast<std::size_t>(dim)];
-  Dims lengths;
-  for (std::int64_t i = 0; i < count; ++i) {
-    lengths.push_back(adaptive_end(i, count, size) - adaptive_start(i, count, size));
+  Value list;
+  if (count > kMostSlices) {
+    const Value i = hlo::iota(builder, {DType::kInt64, {count}}, 0);
+    const auto number = [&](std::int64_t n) { return hlo::full_like(i, n); };
+    const Value scaled = i * number(size);
+    const Value end = hlo::divide(scaled + number(size + count - 1), number(count));
+    list = convert(end - hlo::divide(scaled, number(count)), shape.dtype);
+  } else {
+    Dims lengths;
+    for (std::int64_t i = 0; i < count; ++i) {
+      lengths.push_back(adaptive_end(i, count, size) - adaptive_start(i, count, size));
+    }
+    list = hlo::constant(builder, {shape.dtype, {count}}, lengths);
   }
-  return hlo::broadcast_in_dim(hlo::constant(builder, {shape.dtype, {count}}, lengths), shape.dims,
-                               {dim});
+  return hlo::broadcast_in_dim(list, shape.dims, {dim});
 }
 
 void check_adaptive(const Value& self, const Dims& output_size, std::int64_t rank) {
@@ -217,17 +234,14 @@ Value adaptive_avg_pool(Value self, const Dims& output_size, std::int64_t rank) 
   Value value = convert(self, accumulate_dtype(self.dtype()));
   for (std::size_t i = output_size.size(); i-- > 0;) {
     const auto dim = static_cast<std::int64_t>(dims.size() - output_size.size() + i);
-    const std::int64_t size = self.dim(dim);
-    const std::int64_t count = output_size[i];
-    value = sums_between<std::function<std::int64_t(std::int64_t)>>(
-        value, dim, count, [=](std::int64_t o) { return adaptive_start(o, count, size); },
-        [=](std::int64_t o) { return adaptive_end(o, count, size); });
-    value = value / window_lengths(self.builder(), value.type(), dim, size);
+    value = adaptive_sums(value, dim, output_size[i]);
+    value = value / window_lengths(self.builder(), value.type(), dim, self.dim(dim));
   }
   return convert(value, self.dtype());
 }
 
-// Input element i lies in windows first(i) to last(i) along each dimension, without gaps.
+// The windows in which one of `size` elements lies follow each other, and are what window that many
+// of `count` elements would hold: adaptive pooling is its own transpose.
 Value adaptive_avg_pool_backward(Value grad_output, Value self, std::size_t spatial_rank) {
   const Dims output(grad_output.dims().end() - static_cast<std::ptrdiff_t>(spatial_rank),
                     grad_output.dims().end());
@@ -238,20 +252,8 @@ Value adaptive_avg_pool_backward(Value grad_output, Value self, std::size_t spat
   Value value = convert(grad_output, accumulate_dtype(grad_output.dtype()));
   for (std::size_t i = 0; i < spatial_rank; ++i) {
     const auto dim = static_cast<std::int64_t>(self.dims().size() - spatial_rank + i);
-    const std::int64_t size = self.dim(dim);
-    const std::int64_t count = output[i];
-    value = value / window_lengths(self.builder(), value.type(), dim, size);
-    const auto first = [=](std::int64_t position) {
-      std::int64_t o = 0;
-      while (adaptive_end(o, count, size) <= position) ++o;
-      return o;
-    };
-    const auto last = [=](std::int64_t position) {
-      std::int64_t o = count;
-      while (adaptive_start(o - 1, count, size) > position) --o;
-      return o;
-    };
-    value = sums_between<std::function<std::int64_t(std::int64_t)>>(value, dim, size, first, last);
+    value = value / window_lengths(self.builder(), value.type(), dim, self.dim(dim));
+    value = adaptive_sums(value, dim, self.dim(dim));
   }
   return convert(value, self.dtype());
 }

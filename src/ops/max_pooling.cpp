@@ -327,35 +327,6 @@ std::vector<Value> results(const Pooled& pooled) { return {pooled.values, pooled
 
 // ---- Adaptive ----
 
-// `value` taken along `dim` in windows: [..., size, ...] to [..., count, longest window, ...]. A
-// shorter window repeats its last element, which no maximum minds.
-Value adaptive_windows(Value value, std::int64_t dim, std::int64_t count) {
-  const std::int64_t size = value.dim(dim);
-  std::int64_t longest = 0;
-  for (std::int64_t i = 0; i < count; ++i) {
-    longest = std::max(longest, adaptive_end(i, count, size) - adaptive_start(i, count, size));
-  }
-  Dims positions;
-  for (std::int64_t i = 0; i < count; ++i) {
-    for (std::int64_t t = 0; t < longest; ++t) {
-      positions.push_back(
-          std::min(adaptive_start(i, count, size) + t, adaptive_end(i, count, size) - 1));
-    }
-  }
-  const Value indices =
-      hlo::constant(value.builder(), {DType::kInt32, {count, longest}}, positions);
-  hlo::GatherDimensionNumbers numbers;
-  Dims slice_sizes = value.dims();
-  slice_sizes[static_cast<std::size_t>(dim)] = 1;
-  for (std::int64_t i = 0; i < value.rank(); ++i) {
-    if (i != dim) numbers.offset_dims.push_back(i < dim ? i : i + 1);
-  }
-  numbers.collapsed_slice_dims = {dim};
-  numbers.start_index_map = {dim};
-  numbers.index_vector_dim = 2;
-  return hlo::gather(value, indices, numbers, slice_sizes);
-}
-
 void check_adaptive(const Value& self, const Dims& output_size, std::int64_t rank) {
   const std::string name = base::str("adaptive_max_pool", rank, "d()");
   base::check(std::ssize(output_size) == rank, name,
@@ -391,8 +362,8 @@ Pooled adaptive_max_pool(Value self, const Dims& output_size) {
   for (std::size_t i = output_size.size(); i-- > 0;) {
     const std::int64_t dim = self.rank() - std::ssize(output_size) + static_cast<std::int64_t>(i);
     const hlo::Values pair =
-        hlo::reduce({adaptive_windows(values, dim, output_size[i]),
-                     adaptive_windows(indices, dim, output_size[i])},
+        hlo::reduce({adaptive_windows(values, dim, output_size[i]).elements,
+                     adaptive_windows(indices, dim, output_size[i]).elements},
                     {lowest(b, self.dtype()), scalar(b, dtype, kNoIndex)}, {dim + 1}, greater_pair);
     values = pair[0];
     indices = pair[1];

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "ops/expression.h"
 
 namespace torch_xla::ops {
 namespace {
@@ -77,6 +78,30 @@ std::int64_t adaptive_start(std::int64_t i, std::int64_t count, std::int64_t siz
 }
 std::int64_t adaptive_end(std::int64_t i, std::int64_t count, std::int64_t size) {
   return ((i + 1) * size + count - 1) / count;
+}
+
+AdaptiveWindows adaptive_windows(Value value, std::int64_t dim, std::int64_t count) {
+  const std::int64_t size = value.dim(dim);
+  // One more than the least that all have, where windows begin and end inside of elements.
+  const std::int64_t longest = (size + count - 1) / count + (size % count == 0 ? 0 : 1);
+  const Shape table{DType::kInt64, {count, longest}};
+  const Value i = hlo::iota(value.builder(), table, 0);
+  const Value t = hlo::iota(value.builder(), table, 1);
+  const auto number = [&](std::int64_t n) { return hlo::full(value.builder(), table, n); };
+  const Value start = hlo::divide(i * number(size), number(count));
+  const Value end = hlo::divide((i + number(1)) * number(size) + number(count - 1), number(count));
+  const Value position = start + t;
+  const Value indices = hlo::minimum(position, end - number(1));
+  hlo::GatherDimensionNumbers numbers;
+  Dims slice_sizes = value.dims();
+  slice_sizes[static_cast<std::size_t>(dim)] = 1;
+  for (std::int64_t d = 0; d < value.rank(); ++d) {
+    if (d != dim) numbers.offset_dims.push_back(d < dim ? d : d + 1);
+  }
+  numbers.collapsed_slice_dims = {dim};
+  numbers.start_index_map = {dim};
+  numbers.index_vector_dim = 2;
+  return {hlo::gather(value, indices, numbers, slice_sizes), less(position, end)};
 }
 
 Dims with_spatial(const Value& value, const Dims& spatial) {

@@ -30,6 +30,15 @@ std::optional<PoolWindow> even_window(const Value& input, const Dims& output);
 std::int64_t adaptive_start(std::int64_t i, std::int64_t count, std::int64_t size);
 std::int64_t adaptive_end(std::int64_t i, std::int64_t count, std::int64_t size);
 
+// `value` taken along `dim` in adaptive pooling's windows: [..., size, ...] to [..., count, longest
+// window, ...]. A shorter window repeats its last element; `is_inside`, [count, longest window], is
+// false of the repeats. The text does not grow with `count`, which is any number.
+struct AdaptiveWindows {
+  Value elements;
+  Value is_inside;
+};
+AdaptiveWindows adaptive_windows(Value value, std::int64_t dim, std::int64_t count);
+
 // The sizes before the last `spatial_rank`, then `spatial`.
 Dims with_spatial(const Value& value, const Dims& spatial);
 // `value` with elements of `fill` around the last dimensions; negative amounts take away.
