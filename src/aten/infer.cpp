@@ -5,6 +5,7 @@
 
 #include "aten/errors.h"
 #include "aten/meta_kernel.h"
+#include "aten/stand_ins.h"
 #include "aten/strides.h"
 #include "aten/tensor.h"
 #include "base/metrics.h"
@@ -184,12 +185,23 @@ void set_strides(const Operator& op, const graph::Entry& entry, const torch::jit
   set_meta_strides(op, stack, types);
 }
 
-// The Meta kernel has passed the call; what only StableHLO refuses is a dtype that the kernels do
-// not have either.
-[[noreturn]] void refuse_dtype(const Operator& op, const graph::Entry& entry) {
-  const auto dtype = entry.operands.empty() ? entry.default_float : entry.operands[0]->shape.dtype;
-  TORCH_CHECK_NOT_IMPLEMENTED(false, "\"", op.op.name.substr(0, op.op.name.find('.')),
-                              "\" not implemented for '", to_scalar_type(dtype), "'");
+// What StableHLO's rules alone refuse, or what we did not foresee, PyTorch's kernel words better.
+// If that sees nothing wrong, a dtype is one that we have no lowering for, and another error
+// stands.
+[[noreturn]] void refuse(const Operator& op, const graph::Entry& entry,
+                         const torch::jit::Stack& stack, const base::Error& error) {
+  const bool is_constraint = ops::is_constraint_error(error);
+  if (is_constraint || error.kind() == base::ErrorKind::kInternal) {
+    if (has_any_meta(op)) infer_by_python(op, stack);
+    ask_cpu(op.handle, op.arguments.size(), stack);
+  }
+  if (is_constraint && error.kind() == base::ErrorKind::kUnimplemented) {
+    const auto dtype =
+        entry.operands.empty() ? entry.default_float : entry.operands[0]->shape.dtype;
+    TORCH_CHECK_NOT_IMPLEMENTED(false, "\"", op.op.name.substr(0, op.op.name.find('.')),
+                                "\" not implemented for '", to_scalar_type(dtype), "'");
+  }
+  throw_as_torch(error, op.schema.name);
 }
 
 // The compiled Meta kernel's types. The lowering runs too: it has the checks that PyTorch leaves to
@@ -200,17 +212,13 @@ std::vector<const graph::TensorType*> infer_with_meta(const Operator& op, const 
   std::vector<const graph::TensorType*> lowered;
   try {
     lowered = infer_by_lowering(entry);
+    base::internal_check(op.kind == graph::OpKind::kInPlace || equal_shapes(types, lowered),
+                         "aten::", op.schema.name, ": its lowering gives other types than PyTorch");
   } catch (const base::Error& error) {
-    if (ops::is_constraint_error(error)) refuse_dtype(op, entry);
-    throw_as_torch(error, op.schema.name);
+    refuse(op, entry, stack, error);
   }
-  if (op.kind == graph::OpKind::kInPlace) {
-    // Not every Meta kernel asks whether the result can be cast (`logit_`).
-    check_in_place(op, lowered, written_types(op, stack));
-  } else {
-    base::internal_check(equal_shapes(types, lowered), "aten::", op.schema.name,
-                         ": its lowering gives other types than PyTorch");
-  }
+  // Not every Meta kernel asks whether the result can be cast (`logit_`).
+  if (op.kind == graph::OpKind::kInPlace) check_in_place(op, lowered, written_types(op, stack));
   return types;
 }
 
@@ -227,10 +235,7 @@ std::vector<const graph::TensorType*> infer_without_meta(const Operator& op,
   try {
     types = infer_by_lowering(entry);
   } catch (const base::Error& error) {
-    // Lowerings word their errors as PyTorch does. Where only StableHLO's rules saw this one,
-    // PyTorch's own kernel words it better; if that sees none, ours stands.
-    if (ops::is_constraint_error(error) && has_any_meta(op)) infer_by_python(op, stack);
-    throw_as_torch(error, op.schema.name);
+    refuse(op, entry, stack, error);
   }
   if (op.kind == graph::OpKind::kInPlace) {
     check_in_place(op, types, written_types(op, stack));

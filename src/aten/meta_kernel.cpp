@@ -4,6 +4,7 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/empty_strided.h>
 
+#include "aten/stand_ins.h"
 #include "aten/tensor.h"
 
 namespace torch_xla::aten {
@@ -37,25 +38,6 @@ struct HiddenKernels {
 template struct HiddenKernels<&c10::OperatorHandle::operatorDef_,
                               &c10::impl::OperatorEntry::kernels_>;
 
-c10::IValue to_meta_value(const c10::IValue& value) {
-  if (value.isTensor()) return to_meta(value.toTensor());
-  if (value.isDevice()) return c10::Device(c10::DeviceType::Meta);
-  if (value.isGenerator()) return {};
-  if (value.isTensorList()) {
-    c10::List<at::Tensor> out;
-    for (const at::Tensor& tensor : value.toTensorList()) out.push_back(to_meta(tensor));
-    return out;
-  }
-  if (value.isOptionalTensorList()) {
-    c10::List<std::optional<at::Tensor>> out;
-    for (const std::optional<at::Tensor>& tensor : value.toOptionalTensorList()) {
-      out.push_back(tensor.has_value() ? std::optional(to_meta(*tensor)) : std::nullopt);
-    }
-    return out;
-  }
-  return value;
-}
-
 }  // namespace
 
 std::optional<c10::KernelFunction> compiled_meta_kernel(const c10::OperatorHandle& handle) {
@@ -64,14 +46,8 @@ std::optional<c10::KernelFunction> compiled_meta_kernel(const c10::OperatorHandl
 
 torch::jit::Stack call_on_meta(const c10::OperatorHandle& handle, const c10::KernelFunction* kernel,
                                std::size_t num_arguments, const torch::jit::Stack& stack) {
-  torch::jit::Stack meta;
-  const auto arguments = torch::jit::last(stack, num_arguments);
-  const auto& schema = handle.schema().arguments();
-  for (std::size_t i = 0; i < num_arguments; ++i) {
-    meta.push_back(to_meta_value(arguments[i]));
-    if (schema[i].name() == "device") meta.back() = c10::Device(c10::DeviceType::Meta);
-    if (schema[i].name() == "pin_memory") meta.back() = c10::IValue();
-  }
+  torch::jit::Stack meta =
+      with_stand_ins(handle, num_arguments, stack, c10::DeviceType::Meta, to_meta);
   const at::AutoDispatchBelowADInplaceOrView guard;
   const c10::DispatchKeySet keys(c10::DispatchKey::Meta);
   if (kernel != nullptr) {

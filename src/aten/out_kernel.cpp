@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "aten/fallback.h"
 #include "aten/meta_kernel.h"
 #include "aten/operator.h"
 #include "aten/tensor.h"
@@ -30,6 +31,30 @@ void check_size_of_operand(const std::vector<c10::IValue>& arguments,
     TORCH_CHECK(!is_operand, "output with shape ", out.sizes(),
                 " doesn't match the broadcast shape ", result.sizes());
   }
+}
+
+// The kernels that are running on this thread, the innermost first.
+struct Running {
+  const OutKernel* kernel;
+  const Running* outer;
+};
+thread_local const Running* innermost = nullptr;
+
+class Entered {
+ public:
+  explicit Entered(const OutKernel* kernel) : running_{kernel, innermost} { innermost = &running_; }
+  ~Entered() { innermost = running_.outer; }
+  Entered(const Entered&) = delete;
+  Entered& operator=(const Entered&) = delete;
+
+ private:
+  Running running_;
+};
+
+bool is_running(const OutKernel* kernel) {
+  const Running* running = innermost;
+  while (running != nullptr && running->kernel != kernel) running = running->outer;
+  return running != nullptr;
 }
 
 }  // namespace
@@ -85,6 +110,9 @@ void OutKernel::check(const c10::OperatorHandle& handle, const std::vector<c10::
 
 void OutKernel::operator()(const c10::OperatorHandle& handle, c10::DispatchKeySet,
                            torch::jit::Stack* stack) {
+  // A composite that is made of its own `out=` overload (`sspaddmm`) is nothing to make that of.
+  if (is_running(this)) return fallback(handle, stack);
+  const Entered entered(this);
   const c10::FunctionSchema& schema = handle.schema();
   const std::size_t num_arguments = schema.arguments().size();
   const auto arguments = torch::jit::last(*stack, num_arguments).vec();

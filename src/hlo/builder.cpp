@@ -17,6 +17,15 @@ void append_attribute(std::string& out, std::string_view name, std::string_view 
   out += value;
 }
 
+// Whether XLA, which counts bytes in 64 bits, can describe a tensor, and PyTorch make one.
+bool can_be_held(const Type& type) {
+  std::int64_t bytes = base::size_bytes(type.dtype);
+  for (const std::int64_t d : type.dims) {
+    if (d != 0 && __builtin_mul_overflow(bytes, d, &bytes)) return false;
+  }
+  return true;
+}
+
 // Restores the region that was being emitted, also when a body throws.
 class RegionScope {
  public:
@@ -51,6 +60,9 @@ std::size_t Builder::TypeHash::operator()(const Type& type) const noexcept {
 const InternedType* Builder::intern(const Type& type) {
   const auto found = interned_.find(type);
   if (found != interned_.end()) return found->second;
+  base::check(can_be_held(type),
+              "Storage size calculation overflowed with sizes=", base::to_string(type.dims),
+              ": the tensor is larger than a program can hold");
   types_.push_back({type, mode_ == Mode::kText ? type_text(type) : std::string()});
   return interned_.emplace(type, &types_.back()).first->second;
 }

@@ -36,7 +36,8 @@ void require_kind(std::string_view op, const Value& value, unsigned kinds) {
   require_value(op, value);
   const unsigned kind = 1U << static_cast<unsigned>(base::kind_of(value.dtype()));
   if ((kinds & kind) != 0) return;
-  require(false, op, "the operand must be of ", kinds_text(kinds), " type, got ", Show(value));
+  base::fail(base::ErrorKind::kUnimplemented, op, ": the operand must be of ", kinds_text(kinds),
+             " type, got ", Show(value));
 }
 
 void require_same_type(std::string_view op, const Value& lhs, const Value& rhs) {

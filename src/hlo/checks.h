@@ -45,7 +45,9 @@ enum Kinds : unsigned {
   kFloatsOrComplexes = kFloats | kComplexes,
   kNumbers = kIntegers | kFloats | kComplexes,
   kAnything = kNumbers | kBooleans,
+  kOrdered = kAnything & ~kComplexes,
 };
+// The one that is of kind kUnimplemented: PyTorch says so of a dtype that a kernel is not for.
 void require_kind(std::string_view op, const Value& value, unsigned kinds);
 void require_same_type(std::string_view op, const Value& lhs, const Value& rhs);
 // A 0-d value of `dtype`.

@@ -1,5 +1,6 @@
-// Elementwise operations. What each takes is the specification's table of constraints; the results
-// have the operands' type unless said otherwise.
+// Elementwise operations. What each takes is the specification's table of constraints, without what
+// no compiler has: it orders complex numbers, and gives them remainders, of which XLA dies. The
+// results have the operands' type unless said otherwise.
 #include <array>
 
 #include "hlo/checks.h"
@@ -127,8 +128,8 @@ Value divide(Value lhs, Value rhs) {
     return divide_integers(kName, lhs, rhs, full_like(lhs, -1));
   return binary(kName, lhs, rhs, kNumbers);
 }
-Value maximum(Value lhs, Value rhs) { return binary("stablehlo.maximum", lhs, rhs, kAnything); }
-Value minimum(Value lhs, Value rhs) { return binary("stablehlo.minimum", lhs, rhs, kAnything); }
+Value maximum(Value lhs, Value rhs) { return binary("stablehlo.maximum", lhs, rhs, kOrdered); }
+Value minimum(Value lhs, Value rhs) { return binary("stablehlo.minimum", lhs, rhs, kOrdered); }
 Value multiply(Value lhs, Value rhs) { return binary("stablehlo.multiply", lhs, rhs, kAnything); }
 Value or_(Value lhs, Value rhs) { return binary("stablehlo.or", lhs, rhs, kBooleans | kIntegers); }
 Value power(Value lhs, Value rhs) { return binary("stablehlo.power", lhs, rhs, kNumbers); }
@@ -136,7 +137,7 @@ Value remainder(Value lhs, Value rhs) {
   static constexpr std::string_view kName = "stablehlo.remainder";
   require_same_type(kName, lhs, rhs);
   if (is_division_of_integers(lhs, rhs)) return divide_integers(kName, lhs, rhs, lhs);
-  return binary(kName, lhs, rhs, kNumbers);
+  return binary(kName, lhs, rhs, kIntegers | kFloats);
 }
 Value shift_left(Value lhs, Value rhs) {
   return binary("stablehlo.shift_left", lhs, rhs, kIntegers);
@@ -165,9 +166,9 @@ Value compare(Value lhs, Value rhs, ComparisonDirection direction, bool total_or
   static constexpr std::string_view kName = "stablehlo.compare";
   require_same_type(kName, lhs, rhs);
   const DType dtype = lhs.dtype();
-  require(!base::is_complex(dtype) || direction == ComparisonDirection::kEq ||
-              direction == ComparisonDirection::kNe,
-          kName, "complex operands are compared by EQ or NE, got ", direction_text(direction));
+  const bool is_equality =
+      direction == ComparisonDirection::kEq || direction == ComparisonDirection::kNe;
+  if (!is_equality) require_kind(kName, lhs, kOrdered);
   require(!total_order || base::is_floating(dtype), kName,
           "a total order needs floating-point operands, got ", Show(lhs));
   std::string properties = "comparison_direction = #stablehlo<comparison_direction ";
@@ -206,7 +207,7 @@ Value clamp(Value min, Value operand, Value max) {
             kName, "min and max must be 0-d or have the operand's type ", Show(operand), ", got ",
             Show(*bound));
   }
-  require_kind(kName, operand, kAnything & ~kComplexes);
+  require_kind(kName, operand, kOrdered);
   const std::array operands{min, operand, max};
   return operand.builder().op(kName, operands, operand.type());
 }

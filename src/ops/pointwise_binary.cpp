@@ -246,6 +246,8 @@ Value fmin(Value a, Value b) { return where(is_nan(a), b, where(is_nan(b), a, mi
 
 // Euclid's algorithm on all elements until the last one is through.
 Value gcd(Value a, Value b) {
+  check_implemented(base::is_integral(a.dtype()) && a.dtype() != DType::kBool, "gcd_cpu",
+                    a.dtype());
   if (a.num_elements() == 0) return a;
   Dims all;
   for (std::int64_t i = 0; i < a.rank(); ++i) all.push_back(i);
@@ -261,6 +263,8 @@ Value gcd(Value a, Value b) {
 }
 
 Value lcm(Value a, Value b) {
+  check_implemented(base::is_integral(a.dtype()) && a.dtype() != DType::kBool, "lcm_cpu",
+                    a.dtype());
   const Value divisor = gcd(a, b);
   const Value multiple = a / where(equal(divisor, 0), 1, divisor) * b;
   return base::is_signed_integral(a.dtype()) ? abs(multiple) : multiple;

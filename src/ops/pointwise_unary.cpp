@@ -167,6 +167,7 @@ Value sinc(Value x) {
 
 // log(x / (1 - x)), with x kept `eps` away from 0 and 1 where that is given.
 Value logit(Value self, std::optional<double> eps) {
+  check_implemented(!base::is_complex(self.dtype()), "logit_cpu", self.dtype());
   return in_float32(
       [&](Value x) {
         if (eps.has_value() && *eps >= 0) x = min(max(x, *eps), 1 - *eps);
@@ -296,6 +297,7 @@ Value signbit(Value value) {
   if (base::is_integral(dtype)) {
     return base::is_signed_integral(dtype) ? less(value, 0) : everywhere(value, false);
   }
+  if (base::is_complex(dtype)) return less(value, 0);  // which refuses them
   return less(float_bits(value), 0);
 }
 

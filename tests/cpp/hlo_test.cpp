@@ -183,7 +183,13 @@ TEST(mismatched_operands_are_errors) {
   EXPECT_THROWS(select(x, x, x), "must be of bool type");
   EXPECT_THROWS(select(eq(y, y), x, x), "pred must be 0-d or have the operands' sizes");
   EXPECT_THROWS(clamp(y, x, y), "min and max must be 0-d");
-  EXPECT_THROWS(gt(complex(x, x), complex(x, x)), "compared by EQ or NE, got GT");
+  EXPECT_THROWS(gt(complex(x, x), complex(x, x)),
+                "must be of bool, integer or floating-point type");
+  EXPECT_THROWS(maximum(complex(x, x), complex(x, x)), "got c64[2]");
+  EXPECT_THROWS(remainder(complex(x, x), complex(x, x)),
+                "must be of integer or floating-point type");
+  EXPECT_THROWS(full(x.builder(), {kF32, {std::int64_t{1} << 31, std::int64_t{1} << 31}}, 1),
+                "larger than a program can hold");
   EXPECT_THROWS(complex(i, i), "the operands must be f32 or f64");
   Builder other;
   EXPECT_THROWS(add(x, other.parameter({kF32, {2}})), "an operand is of another module");
