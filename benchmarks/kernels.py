@@ -1,0 +1,192 @@
+"""What programs take to execute for every family of kernels, beside eager PyTorch on the CPU: each
+dtype, three sizes, forward and with the gradients.
+
+The two take turns. Of ours it is the execution that counts, without recording, compilation and the
+wait's wake-up. What eager PyTorch refuses is left out. The limit is on the median of the ratios.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+import torch
+from kernel_cases import FAMILIES, Family
+from measure import print_table, ratio
+from torch import Tensor
+
+import torch_xla
+from torch_xla import _XLAC
+
+LIMIT = 1.5
+DTYPES = ("float32", "bfloat16", "float16", "float64")
+SIZES = ("small", "middle", "large")
+# Shorter than this, what is measured is the launch.
+LEAST_SECONDS = 50e-6
+# OpenMP's threads go on spinning for some milliseconds after eager PyTorch's last work.
+SETTLING_SECONDS = 0.005
+
+
+@dataclasses.dataclass
+class Row:
+    """Execution times of one kernel, in seconds, and the ratio of the medians and of the best."""
+
+    name: str
+    eager: float
+    ours: float
+    ratio: float
+    best: float
+
+
+class Kernel:
+    """One family at one size and dtype on one device."""
+
+    def __init__(self, family: Family, size: Sequence[int], dtype: torch.dtype, device: str):
+        torch.manual_seed(0)
+        given = [x.to(dtype) if x.is_floating_point() else x for x in family.operands(*size)]
+        self.function = family.function
+        self.operands = [x.to(device).requires_grad_(x.is_floating_point()) for x in given]
+        self.incoming: Tensor | None = None
+
+    def forward(self) -> object:
+        with torch.no_grad():
+            return self.function(*self.operands)
+
+    def backward(self) -> object:
+        result = self.function(*self.operands)
+        assert isinstance(result, Tensor)
+        if self.incoming is None:
+            self.incoming = torch.ones_like(result)
+            if result.device.type == "xla":
+                torch_xla.sync(wait=True)
+        leaves = [x for x in self.operands if x.requires_grad]
+        return result, torch.autograd.grad(result, leaves, self.incoming, allow_unused=True)
+
+
+def seconds_executing() -> float:
+    data = _XLAC._metric_data("ExecuteTime")
+    return data[1] * 1e-9 if data is not None else 0.0
+
+
+def execution(run: Callable[[], object]) -> float:
+    """Seconds that the program of what `run` records takes."""
+    before = seconds_executing()
+    kept = run()
+    torch_xla.sync(wait=True)
+    del kept
+    return seconds_executing() - before
+
+
+def eagerly(run: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    run()
+    return time.perf_counter() - start
+
+
+def measured(
+    eager: Callable[[], object], ours: Callable[[], object], samples: int, seconds: float
+) -> tuple[float, float, float, float]:
+    """Medians of both and of their ratio, and the ratio of the best.
+
+    There are fewer samples where they would take longer than `seconds`.
+    """
+    for _ in range(2):
+        eagerly(eager)
+        execution(ours)
+    pairs: list[tuple[float, float]] = []
+    start = time.perf_counter()
+    while len(pairs) < samples:
+        theirs = min(eagerly(eager) for _ in range(2))
+        time.sleep(SETTLING_SECONDS)
+        pairs.append((theirs, min(execution(ours) for _ in range(2))))
+        if len(pairs) >= 2 and time.perf_counter() - start > seconds:
+            break
+    return (
+        statistics.median(theirs for theirs, _ in pairs),
+        statistics.median(own for _, own in pairs),
+        statistics.median(own / theirs for theirs, own in pairs),
+        min(own for _, own in pairs) / min(theirs for theirs, _ in pairs),
+    )
+
+
+def rows(names: Sequence[str], arguments: argparse.Namespace) -> Iterator[Row]:
+    for name in names:
+        family = FAMILIES[name]
+        for dtype in arguments.dtype.split(","):
+            for label, size in zip(SIZES, family.sizes, strict=True):
+                if label not in arguments.size:
+                    continue
+                yield from rows_of(name, family, dtype, label, size, arguments)
+
+
+def rows_of(
+    name: str,
+    family: Family,
+    dtype: str,
+    label: str,
+    size: Sequence[int],
+    arguments: argparse.Namespace,
+) -> Iterator[Row]:
+    eager, ours = (Kernel(family, size, getattr(torch, dtype), device) for device in ("cpu", "xla"))
+    torch_xla.sync(wait=True)
+    ways = [("", eager.forward, ours.forward)]
+    if family.has_gradient:
+        ways.append((" + gradient", eager.backward, ours.backward))
+    for suffix, eager_run, our_run in ways:
+        if suffix and arguments.forward:
+            continue
+        title = f"{name}{suffix}, {dtype}, {'x'.join(map(str, size))}"
+        try:
+            eager_run()
+        except (RuntimeError, NotImplementedError) as error:
+            print(f"left out: {title}: {str(error).splitlines()[0]}", file=sys.stderr)
+            continue
+        times = measured(eager_run, our_run, arguments.samples, arguments.seconds)
+        row = Row(title, *times)
+        if arguments.verbose:
+            print(f"{row.ratio:7.2f}x {row.best:7.2f}x {title}", file=sys.stderr, flush=True)
+        yield row
+
+
+def is_over(row: Row, limit: float) -> bool:
+    """Launching a program costs what the smallest kernels take."""
+    return row.ratio > limit and row.ours - row.eager * limit > LEAST_SECONDS
+
+
+def main() -> None:
+    """Print the table, worst first, and how many are over the limit."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--samples", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=0.4, help="at most so long for a row")
+    parser.add_argument("--only", default="", help="parts of the names of families, by commas")
+    parser.add_argument("--dtype", default=",".join(DTYPES))
+    parser.add_argument("--size", default=",".join(SIZES), help="small, middle, large")
+    parser.add_argument("--forward", action="store_true", help="without gradients")
+    parser.add_argument("--over", type=float, default=0.0, help="print rows above this ratio")
+    parser.add_argument("--verbose", action="store_true", help="print each as it is measured")
+    arguments = parser.parse_args()
+    parts = arguments.only.split(",")
+    names = [name for name in FAMILIES if any(part in name for part in parts)]
+    found = sorted(rows(names, arguments), key=lambda row: -row.ratio)
+    cells = [
+        [
+            row.name,
+            f"{row.eager * 1e3:.3f}",
+            f"{row.ours * 1e3:.3f}",
+            ratio(row.ratio, LIMIT if is_over(row, LIMIT) else None),
+            ratio(row.best),
+        ]
+        for row in found
+        if row.ratio >= arguments.over
+    ]
+    print_table("Execution of kernels", ["kernel", "eager ms", "xla ms", "median", "best"], cells)
+    over = sum(is_over(row, LIMIT) for row in found)
+    print(f"{len(found)} kernels of {len(names)} families, {over} over {LIMIT}x")
+
+
+if __name__ == "__main__":
+    main()
