@@ -1,24 +1,16 @@
 // PyTorch's own convolutions as host kernels: the three linear maps that a convolution and its
 // gradients are made of, on the program's memory. src/ops/convolution_call.cpp emits the calls.
-#include <ATen/Parallel.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/convolution.h>
 #include <ATen/ops/convolution_backward.h>
-#include <ATen/ops/empty.h>
-#include <ATen/ops/from_blob.h>
 
-#include "aten/tensor.h"
+#include "aten/host_tensor.h"
 #include "runtime/host_kernels.h"
 
 namespace torch_xla::aten {
 namespace {
 
 using runtime::HostCall;
-
-at::Tensor tensor_over(const pjrt::CustomCallArray& array) {
-  return at::from_blob(array.data, at::IntArrayRef(array.dims.data(), array.dims.size()),
-                       at::TensorOptions().dtype(to_scalar_type(array.dtype)));
-}
 
 at::IntArrayRef list(const HostCall& call, const char* name) {
   const std::span<const std::int64_t> values = call.integers(name);

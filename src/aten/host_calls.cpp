@@ -4,7 +4,6 @@
 #include "aten/host_calls.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
-#include <ATen/ops/from_blob.h>
 #include <ATen/ops/isfinite.h>
 #include <ATen/ops/scalar_tensor.h>
 
@@ -12,6 +11,7 @@
 
 #include "aten/dynamic_shapes.h"
 #include "aten/fallback.h"
+#include "aten/host_tensor.h"
 #include "aten/tensor.h"
 #include "ops/host_call.h"
 #include "runtime/client.h"
@@ -21,11 +21,6 @@ namespace torch_xla::aten {
 namespace {
 
 using runtime::HostCall;
-
-at::Tensor tensor_over(const pjrt::CustomCallArray& array) {
-  return at::from_blob(array.data, at::IntArrayRef(array.dims.data(), array.dims.size()),
-                       at::TensorOptions().dtype(to_scalar_type(array.dtype)));
-}
 
 // Reads the arguments of one call, as ops/host_call.h says how they are carried.
 class Arguments {
@@ -121,6 +116,16 @@ class Arguments {
   std::size_t position_ = 0;
 };
 
+// Of all results, in order, or of those that the call wants.
+std::vector<at::Tensor> wanted_of(const HostCall& call, std::vector<at::Tensor> results) {
+  if (!call.has_attribute(ops::kHostCallResults)) return results;
+  std::vector<at::Tensor> out;
+  for (const std::int64_t position : call.integers(ops::kHostCallResults)) {
+    out.push_back(results.at(static_cast<std::size_t>(position)));
+  }
+  return out;
+}
+
 std::vector<at::Tensor> tensors_of(const torch::jit::Stack& stack) {
   std::vector<at::Tensor> out;
   for (const c10::IValue& value : stack) {
@@ -160,13 +165,13 @@ void run(const HostCall& call) {
     }
     check_operands(name, stack);
     op.callBoxed(&stack);
-    const std::vector<at::Tensor> results = tensors_of(stack);
+    const std::vector<at::Tensor> results = wanted_of(call, tensors_of(stack));
     base::internal_check(results.size() == call.num_outputs(), "aten::", name, ": ",
                          call.num_outputs(), " results were recorded, got ", results.size());
     for (std::size_t i = 0; i < results.size(); ++i) {
       const at::Tensor output = tensor_over(call.output(i));
-      base::internal_check(output.sizes() == results[i].sizes(), "aten::", name, ": result ", i,
-                           " is not as recorded");
+      base::internal_check(results[i].defined() && output.sizes() == results[i].sizes(),
+                           "aten::", name, ": result ", i, " is not as recorded");
       // Converts where tensors are kept in other dtypes than they report.
       output.copy_(results[i]);
     }

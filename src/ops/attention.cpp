@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "ops/expression.h"
+#include "ops/host_choice.h"
 #include "ops/linear_algebra.h"
 #include "ops/reduce.h"
 #include "ops/registry.h"
@@ -149,7 +150,7 @@ Value linear(Value input, Value weight, const MaybeValue& bias) {
 }
 
 // The gradients of `linear` for its three arguments, each only if its flag is set.
-std::vector<Value> linear_backward(Value self, Value grad_output, Value weight,
+std::vector<Value> linear_backward(Context& context, Value self, Value grad_output, Value weight,
                                    const std::vector<bool>& output_mask) {
   const bool is_vector = weight.rank() == 1;
   const Value input = as_matrix(self);
@@ -158,11 +159,11 @@ std::vector<Value> linear_backward(Value self, Value grad_output, Value weight,
   const Value matrix = as_matrix(weight);
   std::vector<Value> grads(3);
   if (output_mask[0]) {
-    const Value product = contract(grad, hlo::conj(matrix), {{}, {}, {1}, {0}});
+    const Value product = chosen_product(context, grad, hlo::conj(matrix));
     grads[0] = convert(hlo::reshape(product, self.dims()), self.dtype());
   }
   if (output_mask[1]) {
-    const Value product = contract(grad, hlo::conj(input), {{}, {}, {0}, {0}});
+    const Value product = chosen_product(context, matrix_transpose(grad), hlo::conj(input));
     grads[1] = convert(hlo::reshape(product, weight.dims()), weight.dtype());
   }
   if (output_mask[2]) {

@@ -145,11 +145,14 @@ Dims correlated_sizes(const Value& input, const Value& weight, const Geometry& g
   return sizes;
 }
 
-// PyTorch's kernels want an output of exactly the sizes that the input gives; a transposed
-// convolution with a large output padding has another.
+// PyTorch's kernels are faster in every floating dtype: XLA's CPU backend computes convolutions of
+// float64 and of groups a hundred times as slowly. They want an output of exactly the sizes that
+// the input gives; a transposed convolution with a large output padding has another.
 bool can_call(const Context& context, DType dtype, const Dims& input, const Dims& weight,
               const Dims& output, const Geometry& g) {
-  if (!context.has_host_kernels || dtype != DType::kFloat32) return false;
+  const DType computed = accumulate_dtype(dtype);
+  if (!context.has_host_kernels) return false;
+  if (computed != DType::kFloat32 && computed != DType::kFloat64) return false;
   const Dims kernel(weight.begin() + 2, weight.end());
   for (std::size_t i = 0; i < g.rank(); ++i) {
     const std::int64_t room = input[i + 2] + 2 * g.padding[i] - g.extent(kernel, i);

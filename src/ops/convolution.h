@@ -45,7 +45,7 @@ Value patches_adjoint_input(Value output, Value weight, const Dims& input,
 Value patches_adjoint_weight(Value input, Value output, const Dims& kernel,
                              const ConvolutionGeometry& geometry, ConvolutionForm form);
 
-// The same maps as calls of PyTorch's CPU kernels, for float32 and any number of groups.
+// The same maps as calls of PyTorch's CPU kernels, for floating dtypes and any number of groups.
 Value called_correlate(Value input, Value weight, const Dims& output,
                        const ConvolutionGeometry& geometry);
 Value called_adjoint_input(Value output, Value weight, const Dims& input,

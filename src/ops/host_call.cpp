@@ -89,7 +89,7 @@ class Arguments {
 
 hlo::Values call_on_host(const std::string& name, hlo::Builder& builder,
                          std::span<const graph::Attribute* const> args, const Frame& frame,
-                         const std::vector<Shape>& results) {
+                         const std::vector<Shape>& results, const Dims& positions) {
   Arguments arguments(builder, frame);
   for (const graph::Attribute* arg : args) arguments.add(*arg);
   hlo::CustomCall call;
@@ -97,6 +97,7 @@ hlo::Values call_on_host(const std::string& name, hlo::Builder& builder,
   call.results = results;
   call.backend_config = std::move(arguments.attributes);
   call.backend_config.emplace_back(kHostCallOperator, name);
+  if (!positions.empty()) call.backend_config.emplace_back(kHostCallResults, positions);
   return hlo::custom_call(builder, arguments.operands, call);
 }
 

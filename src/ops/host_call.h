@@ -16,13 +16,16 @@ namespace torch_xla::ops {
 //   "t<i>"  indices into the call's operands: a tensor, a list of them (-1: None), or a number
 //   "n<i>"  numbers, three words for each: dtype, and the bits of the real and imaginary part
 //   "s<i>"  a text
+// "results" are the positions of the results that are wanted, where that is not all of them.
 inline constexpr const char* kHostCall = "torch_xla.aten";
 inline constexpr const char* kHostCallOperator = "op";
+inline constexpr const char* kHostCallResults = "results";
 inline constexpr std::size_t kWordsPerNumber = 3;
 
-// The results of aten::`name` on these arguments; `results` are their types.
+// The results of aten::`name` on these arguments, all of them or those at `positions`; `results`
+// are their types.
 hlo::Values call_on_host(const std::string& name, hlo::Builder& builder,
                          std::span<const graph::Attribute* const> args, const Frame& frame,
-                         const std::vector<Shape>& results);
+                         const std::vector<Shape>& results, const Dims& positions = {});
 
 }  // namespace torch_xla::ops

@@ -10,6 +10,8 @@
 #include "base/stored_dtype.h"
 #include "hlo/ops.h"
 #include "ops/composite.h"
+#include "ops/host_call.h"
+#include "ops/host_choice.h"
 #include "ops/lower.h"
 #include "ops/promotion.h"
 #include "ops/regions.h"
@@ -268,12 +270,41 @@ std::vector<Value> emit_trace(hlo::Builder& builder, const EmitOptions& options,
   return TraceEmitter(builder, options, trace, std::move(leaves), slots).run();
 }
 
+namespace {
+
+// The results of the call that PyTorch's kernel gives (see host_choice.h).
+void take_from_host(HostResults which, const std::string& name, const graph::Entry& entry,
+                    const Context& context, std::span<const graph::Attribute* const> args,
+                    const Frame& frame, std::vector<Value>& results) {
+  results.resize(entry.outputs.size());
+  std::vector<std::int64_t> positions;
+  std::vector<Shape> types;
+  for (std::size_t i = 0; i < entry.outputs.size(); ++i) {
+    if (entry.outputs[i] == nullptr || (which >> i & 1) == 0) continue;
+    positions.push_back(static_cast<std::int64_t>(i));
+    types.push_back(context.outputs[i]);
+  }
+  const hlo::Values called = call_on_host(name, context.builder, args, frame, types, positions);
+  for (std::size_t i = 0; i < positions.size(); ++i) {
+    results[static_cast<std::size_t>(positions[i])] = called[i];
+  }
+}
+
+}  // namespace
+
 std::vector<Value> emit_call(const graph::Entry& entry, Context& context, const Frame& frame) {
   std::vector<const graph::Attribute*> args;
   args.reserve(entry.args.size());
   for (const graph::Attribute& arg : entry.args) args.push_back(&arg);
   context.builder.set_default_float(entry.default_float);
-  return lowering_of(entry, context.platform).emit(context, args, frame);
+  const Lowering& lowering = lowering_of(entry, context.platform);
+  const HostResults from_host =
+      context.has_host_kernels ? results_from_host(lowering.name, args, frame) : HostResults{0};
+  std::vector<Value> results;
+  if (from_host != kAllResults) results = lowering.emit(context, args, frame);
+  if (from_host != 0)
+    take_from_host(from_host, lowering.name, entry, context, args, frame, results);
+  return results;
 }
 
 }  // namespace torch_xla::ops

@@ -1,0 +1,176 @@
+// One predicate per family, chosen by measuring.
+#include "ops/host_choice.h"
+
+#include <algorithm>
+#include <array>
+#include <unordered_map>
+
+#include "base/dtype.h"
+#include "ops/host_call.h"
+#include "ops/linear_algebra.h"
+#include "ops/promotion.h"
+
+namespace torch_xla::ops {
+namespace {
+
+constexpr std::int64_t kLeastElements = 4096;
+
+// The arguments of a call whose operands are all there.
+class Call {
+ public:
+  Call(std::span<const graph::Attribute* const> args, const Frame& frame)
+      : args_(args), frame_(frame) {}
+
+  // The tensors, in the schema's order.
+  const Value& operand(std::size_t index) const { return frame_.operands[index]; }
+  DType dtype() const { return operand(0).dtype(); }
+  // Argument `index` of the schema.
+  Dims list(std::size_t index) const { return std::get<Dims>(*args_[index]); }
+  std::int64_t integer(std::size_t index) const {
+    return detail::number(*args_[index], frame_).to<std::int64_t>();
+  }
+
+  bool is_empty() const {
+    return std::ranges::any_of(frame_.operands,
+                               [](const Value& v) { return v.num_elements() == 0; });
+  }
+  // Below this, what is computed is over before a call has begun, and XLA fuses it.
+  bool is_large() const {
+    return std::ranges::any_of(frame_.operands,
+                               [](const Value& v) { return v.num_elements() >= kLeastElements; });
+  }
+  bool is_double() const { return dtype() == DType::kFloat64; }
+  bool is_wide() const { return dtype() == DType::kFloat32 || dtype() == DType::kFloat64; }
+  bool is_half() const { return dtype() == DType::kFloat16 || dtype() == DType::kBFloat16; }
+
+ private:
+  std::span<const graph::Attribute* const> args_;
+  const Frame& frame_;
+};
+
+HostResults all_if(bool condition) { return condition ? kAllResults : 0; }
+HostResults floating(const Call& call) { return all_if(call.is_wide() || call.is_half()); }
+HostResults wide(const Call& call) { return all_if(call.is_wide()); }
+
+// XLA takes the greatest value of windows faster, but not where it is, and it takes the gradient of
+// every window that an element is in apart. Half precision is converted for each of these steps.
+bool has_slow_gradient(const Call& call, std::size_t kernel) {
+  const Dims sizes = call.list(kernel);
+  const Dims strides = call.list(kernel + 1);
+  std::int64_t positions = 1;  // in a window
+  std::int64_t windows = 1;    // over an element
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    positions *= sizes[i];
+    const std::int64_t stride =
+        strides.empty() ? sizes[i] : strides[std::min(i, strides.size() - 1)];
+    windows *= (sizes[i] + stride - 1) / stride;
+  }
+  if (call.is_half()) return positions >= 4;
+  return call.is_wide() && (windows >= 4 || positions >= 8);
+}
+
+HostResults max_pool(const Call& call) { return has_slow_gradient(call, 1) ? 0b10 : 0; }
+HostResults max_pool_gradient(const Call& call) { return all_if(has_slow_gradient(call, 2)); }
+
+// Windows of one size are taken apart into slices, which is fast for the values.
+HostResults adaptive_max_pool(const Call& call) {
+  const Dims& sizes = call.operand(0).dims();
+  const Dims output = call.list(1);
+  bool is_even = call.is_wide();
+  for (std::size_t i = 0; i < output.size(); ++i) {
+    is_even = is_even && output[i] > 0 && sizes[sizes.size() - output.size() + i] % output[i] == 0;
+  }
+  return is_even ? 0b10 : floating(call);
+}
+
+HostResults large(const Call& call) {
+  return all_if(call.is_large() && (call.is_wide() || call.is_half()));
+}
+
+// XLA has its fast products for float32 and half precision.
+HostResults product(const Call& call) { return all_if(call.is_large() && call.is_double()); }
+
+// Its fast sums are of float32.
+HostResults sum(const Call& call) {
+  return all_if(call.is_large() && (call.is_double() || call.is_half()));
+}
+
+// XLA scans rows in steps that double, each over all that there is.
+HostResults scan(const Call& call) {
+  const std::int64_t rank = call.operand(0).rank();
+  return all_if(call.is_large() && wrap_dim(call.integer(1), rank) == rank - 1 &&
+                (call.is_wide() || call.is_half() || call.dtype() == DType::kInt64));
+}
+
+using Predicate = HostResults (*)(const Call&);
+
+// By the names that the registry has.
+const std::unordered_map<std::string_view, Predicate>& predicates() {
+  static const std::unordered_map<std::string_view, Predicate> table = {
+      {"mm", product},
+      {"bmm", product},
+      {"addmm", product},
+      {"baddbmm", product},
+      {"linear", product},
+      {"_scaled_dot_product_flash_attention_for_cpu", product},
+      {"_scaled_dot_product_flash_attention_for_cpu_backward", product},
+      {"linalg_cholesky_ex", wide},
+
+      {"max_pool2d_with_indices", max_pool},
+      {"max_pool2d_with_indices_backward", max_pool_gradient},
+      {"max_pool3d_with_indices", max_pool},
+      {"max_pool3d_with_indices_backward", max_pool_gradient},
+      {"adaptive_max_pool2d", adaptive_max_pool},
+      {"adaptive_max_pool2d_backward", floating},
+      {"adaptive_max_pool3d", adaptive_max_pool},
+      {"adaptive_max_pool3d_backward", floating},
+      {"grid_sampler_2d", floating},
+      {"grid_sampler_2d_backward", floating},
+      {"upsample_bilinear2d_backward", product},
+
+      {"native_group_norm", large},
+      {"native_group_norm_backward", large},
+      {"native_layer_norm", large},
+      {"native_layer_norm_backward", large},
+
+      {"sum", sum},
+      {"sum.dim_IntList", sum},
+      {"mean", sum},
+      {"mean.dim", sum},
+      {"linalg_vector_norm", large},
+      {"prod.dim_int", large},
+      {"cumsum", scan},
+      {"cumprod", scan},
+      {"cummax", scan},
+      {"cummin", scan},
+      {"logcumsumexp", scan},
+      {"topk", floating},
+  };
+  return table;
+}
+
+}  // namespace
+
+HostResults results_from_host(const std::string& name,
+                              std::span<const graph::Attribute* const> args, const Frame& frame) {
+  const auto found = predicates().find(name);
+  if (found == predicates().end() || frame.operands.empty()) return 0;
+  const Call call(args, frame);
+  return call.is_empty() ? 0 : found->second(call);
+}
+
+Value chosen_product(const Context& context, Value lhs, Value rhs) {
+  const std::string name = "mm";
+  const graph::Attribute first = graph::Operand{0};
+  const graph::Attribute second = graph::Operand{1};
+  const std::array args{&first, &second};
+  const std::array operands{lhs, rhs};
+  const Frame frame{operands, {}, {}, {}};
+  if (!context.has_host_kernels || results_from_host(name, args, frame) == 0) {
+    return contract(lhs, rhs, {{}, {}, {1}, {0}});
+  }
+  const Shape result{lhs.dtype(), {lhs.dim(0), rhs.dim(1)}};
+  return call_on_host(name, context.builder, args, frame, {result})[0];
+}
+
+}  // namespace torch_xla::ops

@@ -1,0 +1,23 @@
+// Calls that StableHLO can express, but that XLA's CPU backend makes slower code of than PyTorch's
+// kernels are: programs for the CPU call the kernel instead (host_call.h), and other platforms
+// never do. benchmarks/kernels.py measures both. (Convolutions have calls of their own, since their
+// gradients are calls too: convolution_call.cpp.)
+#pragma once
+
+#include "ops/registry.h"
+
+namespace torch_xla::ops {
+
+// Which results of a call come from PyTorch's kernel: bit `i` for result `i`. What remains is for
+// the lowering; XLA drops the part of a call whose results nothing reads.
+using HostResults = std::uint32_t;
+inline constexpr HostResults kAllResults = ~HostResults{0};
+
+HostResults results_from_host(const std::string& name,
+                              std::span<const graph::Attribute* const> args, const Frame& frame);
+
+// The product of matrices [n, k] and [k, m] as `mm` would be computed, in the dtype of
+// accumulation: for lowerings whose operator PyTorch has no kernel of.
+Value chosen_product(const Context& context, Value lhs, Value rhs);
+
+}  // namespace torch_xla::ops

@@ -1,0 +1,309 @@
+"""On the CPU, programs call PyTorch's kernels where those are faster than what XLA makes: the same
+values and gradients in every dtype, by the kernels that were chosen, with nothing read."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import re
+from collections.abc import Callable, Sequence
+
+import counts
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as nnf
+
+import torch_xla
+import torch_xla.debug.metrics as metrics
+import torch_xla.runtime as xr
+from torch_xla import _XLAC
+
+pytestmark = pytest.mark.skipif(
+    xr.device_type() != "CPU", reason="programs call the host on the CPU alone"
+)
+
+_ALL = ("float32", "bfloat16", "float16", "float64")
+_HALVES = ("bfloat16", "float16")
+_TOLERANCES = {"float32": 1e-4, "bfloat16": 4e-2, "float16": 6e-3, "float64": 1e-9}
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    function: Callable[..., torch.Tensor]
+    shapes: Sequence[tuple[int, ...]]
+    calls: tuple[str, ...]  # what the program with the gradients calls, in the dtypes `called`
+    called: tuple[str, ...] = _ALL
+
+
+_CONVOLUTION = ("correlate", "correlate_adjoint_input", "correlate_adjoint_weight")
+_CASES = {
+    "conv1d": Case(lambda x, w: nnf.conv1d(x, w, padding=2), [(2, 3, 9), (4, 3, 5)], _CONVOLUTION),
+    "conv2d": Case(
+        lambda x, w, b: nnf.conv2d(x, w, b, stride=2, dilation=2, padding=3),
+        [(2, 4, 9, 7), (6, 4, 3, 3), (6,)],
+        (),
+    ),
+    "depthwise conv2d": Case(
+        lambda x, w: nnf.conv2d(x, w, padding=1, groups=4),
+        [(2, 4, 6, 5), (4, 1, 3, 3)],
+        _CONVOLUTION,
+    ),
+    "causal conv1d": Case(
+        lambda x, w: nnf.conv1d(nnf.pad(x, (3, 0)), w, groups=4),
+        [(2, 4, 9), (4, 1, 4)],
+        _CONVOLUTION,
+    ),
+    "grouped conv2d": Case(
+        lambda x, w, b: nnf.conv2d(x, w, b, groups=2),
+        [(2, 4, 6, 5), (6, 2, 3, 3), (6,)],
+        _CONVOLUTION,
+    ),
+    "conv3d": Case(lambda x, w: nnf.conv3d(x, w), [(1, 2, 4, 5, 4), (3, 2, 2, 3, 2)], _CONVOLUTION),
+    "transposed conv2d": Case(
+        lambda x, w: nnf.conv_transpose2d(x, w, stride=2, padding=1),
+        [(2, 3, 4, 5), (3, 2, 4, 4)],
+        _CONVOLUTION,
+    ),
+    "max_pool2d": Case(
+        lambda x: nnf.max_pool2d(x, 3, 2, 1),
+        [(2, 3, 9, 8)],
+        ("max_pool2d_with_indices", "max_pool2d_with_indices_backward"),
+    ),
+    "max_pool2d without overlap": Case(
+        lambda x: nnf.max_pool2d(x, 2),
+        [(3, 9, 8)],
+        ("max_pool2d_with_indices", "max_pool2d_with_indices_backward"),
+        _HALVES,
+    ),
+    "max_pool3d": Case(
+        lambda x: nnf.max_pool3d(x, 2),
+        [(2, 3, 4, 5, 6)],
+        ("max_pool3d_with_indices", "max_pool3d_with_indices_backward"),
+    ),
+    "adaptive_max_pool2d": Case(
+        lambda x: nnf.adaptive_max_pool2d(x, 3),
+        [(2, 3, 8, 7)],
+        ("adaptive_max_pool2d", "adaptive_max_pool2d_backward"),
+    ),
+    "group_norm": Case(
+        lambda x, w, b: nnf.group_norm(x, 2, w, b),
+        [(4, 8, 16, 16), (8,), (8,)],
+        ("native_group_norm", "native_group_norm_backward"),
+    ),
+    "layer_norm": Case(
+        lambda x, w, b: nnf.layer_norm(x, (64,), w, b),
+        [(2, 64, 64), (64,), (64,)],
+        ("native_layer_norm", "native_layer_norm_backward"),
+    ),
+    "grid_sample": Case(
+        lambda x, g: nnf.grid_sample(x, g.tanh(), align_corners=False),
+        [(2, 3, 5, 4), (2, 6, 7, 2)],
+        ("grid_sampler_2d", "grid_sampler_2d_backward"),
+    ),
+    "mm": Case(torch.mm, [(64, 70), (70, 66)], ("mm",), ("float64",)),
+    "bmm": Case(torch.bmm, [(8, 30, 20), (8, 20, 25)], ("bmm",), ("float64",)),
+    "addmm": Case(
+        lambda b, x, y: torch.addmm(b, x, y, beta=0.5, alpha=2.0),
+        [(66,), (64, 70), (70, 66)],
+        ("addmm", "mm"),
+        ("float64",),
+    ),
+    "linear": Case(nnf.linear, [(4, 20, 70), (66, 70), (66,)], (), ("float64",)),
+    "attention": Case(
+        lambda q, k, v: nnf.scaled_dot_product_attention(q, k, v, is_causal=True),
+        [(2, 4, 17, 32)] * 3,
+        (),
+        ("float64",),
+    ),
+    "bilinear": Case(
+        lambda x: nnf.interpolate(x, scale_factor=2.0, mode="bilinear"),
+        [(2, 3, 20, 21)],
+        ("upsample_bilinear2d_backward",),
+        ("float64",),
+    ),
+    "sum": Case(lambda x: x.sum() + x.sum(0), [(70, 70)], (), (*_HALVES, "float64")),
+    "mean": Case(lambda x: x.mean((0, 2)), [(20, 30, 40)], ("mean.dim",), (*_HALVES, "float64")),
+    "norm": Case(lambda x: torch.linalg.vector_norm(x, dim=1), [(70, 70)], ("linalg_vector_norm",)),
+    "prod": Case(lambda x: (1 + x / 64).prod(1), [(70, 70)], ("prod.dim_int",)),
+    "cumsum": Case(lambda x: (x / 8).cumsum(-1), [(70, 70)], ("cumsum",)),
+    "cumprod": Case(lambda x: (1 + x / 64).cumprod(1), [(70, 70)], ("cumprod",)),
+    "cummax": Case(lambda x: x.cummax(1).values, [(70, 70)], ("cummax",)),
+    "logcumsumexp": Case(lambda x: x.logcumsumexp(1), [(70, 70)], ("logcumsumexp",)),
+    "topk": Case(lambda x: x.topk(3, -1).values, [(20, 30)], ("topk",)),
+    "cholesky": Case(
+        lambda x: torch.linalg.cholesky(
+            x @ x.mT + 9 * torch.eye(6, dtype=x.dtype, device=x.device)
+        ),
+        [(3, 6, 6)],
+        ("linalg_cholesky_ex",),
+        ("float32", "float64"),
+    ),
+}
+
+
+def calls_in(tensors: list[torch.Tensor]) -> set[str]:
+    """The kernels that the program of these would call."""
+    text = _XLAC._graph_of(tensors, "stablehlo")
+    operators = set(re.findall(r'op = "([^"]+)"', text))
+    return operators | set(re.findall(r"torch_xla\.(correlate\w*)", text))
+
+
+def value_and_gradients(case: Case, operands: list[torch.Tensor]) -> list[torch.Tensor]:
+    leaves = [x.detach().requires_grad_() for x in operands]
+    value = case.function(*leaves)
+    weight = torch.linspace(0.5, 1, value.numel(), device=value.device).view(value.shape)
+    return [value.detach(), *torch.autograd.grad(value, leaves, weight.to(value.dtype))]
+
+
+@pytest.mark.parametrize("dtype", _ALL)
+@pytest.mark.parametrize("name", _CASES)
+def test_the_same_values_and_gradients(name, dtype):
+    torch.manual_seed(0)
+    case = _CASES[name]
+    if name == "cholesky" and dtype in _HALVES:
+        with pytest.raises(RuntimeError, match="not implemented for"):
+            torch.linalg.cholesky(torch.eye(3, dtype=getattr(torch, dtype)))
+        return
+    operands = [torch.randn(shape).to(getattr(torch, dtype)) for shape in case.shapes]
+    expected = value_and_gradients(case, operands)
+    on_device = [x.to("xla") for x in operands]
+    metrics.clear_counters()
+    actual = value_and_gradients(case, on_device)
+    called = calls_in(actual)
+    if dtype in case.called:
+        assert called, "nothing is called"
+        assert set(case.calls) <= called
+    else:
+        assert not called
+    assert not counts.left_the_device()
+    tolerance = _TOLERANCES[dtype]
+    for mine, theirs in zip(actual, expected, strict=True):
+        assert mine.dtype == theirs.dtype
+        scale = max(1.0, theirs.abs().max().item())
+        torch.testing.assert_close(mine.cpu(), theirs, rtol=tolerance, atol=tolerance * scale)
+
+
+def test_small_calls_and_other_dtypes_are_left_to_xla():
+    x = torch.randn(4, 4, dtype=torch.float64, device="xla")
+    assert not calls_in([x @ x, x.sum(), x.cumsum(1)])
+    y = torch.ones(2, 3, 5, 5, dtype=torch.int32, device="xla")
+    assert not calls_in([nnf.conv2d(y, y[:1, :, :3, :3])])
+
+
+def test_forward_alone_computes_no_indices():
+    """XLA drops the call whose result nothing reads, so that it is not in the compiled program."""
+    x = torch.randn(2, 3, 9, 8, device="xla")
+    torch_xla.sync()
+    with torch.no_grad():
+        assert "custom-call" not in _XLAC._get_xla_tensors_hlo([nnf.max_pool2d(x, 3, 2)])
+
+
+def test_nothing_large_is_computed_while_compiling(monkeypatch):
+    """XLA's evaluator takes 50 us for an element of a window; the program is left to compute it."""
+    monkeypatch.setattr(torch_xla.settings, "dump_post_optimizations", True)
+    text = _XLAC._get_xla_tensors_hlo([torch.ones(64, 65, device="xla").cumsum(0)])
+    assert "reduce-window" in text
+
+
+@pytest.mark.parametrize(
+    "frozen", [(0,), (1,), (2,), (0, 1), (1, 2)], ids=lambda x: "-".join(map(str, x))
+)
+@pytest.mark.parametrize(
+    "name", ["group_norm", "layer_norm", "linear", "grouped conv2d", "grid_sample"]
+)
+def test_gradients_of_some_operands(name, frozen):
+    torch.manual_seed(0)
+    case = _CASES[name]
+    if max(frozen) >= len(case.shapes) or len(frozen) == len(case.shapes):
+        frozen = (0,)
+    operands = [torch.randn(shape, dtype=torch.float64) for shape in case.shapes]
+    results = []
+    for device in ("cpu", "xla"):
+        leaves = [x.to(device).requires_grad_(i not in frozen) for i, x in enumerate(operands)]
+        case.function(*leaves).square().sum().backward()
+        results.append([x.grad.cpu() for x in leaves if x.requires_grad])
+    for mine, theirs in zip(results[1], results[0], strict=True):
+        torch.testing.assert_close(mine, theirs)
+
+
+def test_norms_without_parameters_and_of_mixed_dtypes():
+    torch.manual_seed(0)
+    x = torch.randn(2, 8, 20, 20)
+    weight, bias = torch.randn(8), torch.randn(8)
+    for function in (
+        lambda t: nnf.group_norm(t(x), 4),
+        lambda t: nnf.layer_norm(t(x), (20, 20)),
+        lambda t: nnf.group_norm(t(x.bfloat16()), 4, t(weight), t(bias)),
+        lambda t: nnf.layer_norm(t(x.bfloat16().mT), (20,), t(x[0, 0, 0]), t(x[0, 0, 1])),
+    ):
+        expected = function(lambda v: v)
+        actual = function(lambda v: v.to("xla")).cpu()
+        torch.testing.assert_close(actual, expected, rtol=2e-2, atol=2e-2)
+
+
+def test_in_place_out_and_empty():
+    torch.manual_seed(0)
+    x = torch.randn(70, 70, dtype=torch.float64)
+    results = []
+    for device in ("cpu", "xla"):
+        y = x.to(device)
+        out = torch.empty(0, dtype=torch.float64, device=device)
+        torch.mm(y, y, out=out)
+        total = torch.empty(70, dtype=torch.float64, device=device)
+        torch.sum(y, 1, out=total)
+        z = y.clone()
+        z[1:] += y[:-1] @ y  # a write into what the call read
+        integers = torch.arange(4900, device=device, dtype=torch.int32).view(70, 70)
+        scanned = y.clone().cumsum_(1).addmm_(y, y, beta=2, alpha=0.5)
+        nothing = y[:0] @ y, nnf.max_pool2d(y[None, :0, None], 3, 2, 1)
+        results.append([out, total, z, integers.cumsum_(1), scanned, *nothing])
+    for mine, theirs in zip(results[1], results[0], strict=True):
+        assert mine.dtype == theirs.dtype
+        torch.testing.assert_close(mine.cpu(), theirs)
+
+
+def test_under_vmap_and_in_loops():
+    torch.manual_seed(0)
+    x = torch.randn(3, 64, 70, dtype=torch.float64)
+    w = torch.randn(70, 70, dtype=torch.float64)
+    images = torch.randn(3, 2, 4, 9, 9)
+
+    def step(a, b):
+        return nnf.layer_norm((a @ b).cumsum(-1), (70,))
+
+    for function, operands in (
+        (torch.func.vmap(step, (0, None)), (x, w)),
+        (torch.func.vmap(lambda i: nnf.max_pool2d(i, 3, 2)), (images,)),
+        (torch.func.vmap(torch.func.grad(lambda a: step(a, a.mT @ a).sum())), (x,)),
+        (lambda a: step(step(a[0], w.to(a.device)), w.to(a.device)), (x,)),
+    ):
+        expected = function(*operands)
+        actual = function(*(t.to("xla") for t in operands))
+        torch.testing.assert_close(actual.cpu(), expected)
+
+
+def test_training_step_agrees_with_the_cpu():
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1, groups=1),
+        nn.GroupNorm(2, 8),
+        nn.MaxPool2d(3, 2),
+        nn.Conv2d(8, 8, 3, groups=8),
+        nn.Flatten(),
+        nn.Linear(8 * 5 * 5, 10),
+    ).double()
+    x, y = torch.randn(4, 3, 16, 16, dtype=torch.float64), torch.arange(4)
+    losses = []
+    for device in ("cpu", "xla"):
+        twin = copy.deepcopy(model).to(device)
+        optimizer = torch.optim.SGD(twin.parameters(), lr=0.1)
+        taken = []
+        for _ in range(3):
+            optimizer.zero_grad()
+            loss = nnf.cross_entropy(twin(x.to(device)), y.to(device))
+            loss.backward()
+            optimizer.step()
+            taken.append(loss.detach())
+        losses.append(torch.stack(taken).cpu())
+    torch.testing.assert_close(losses[1], losses[0])
