@@ -145,7 +145,7 @@ _CASES = {
 def calls_in(tensors: list[torch.Tensor]) -> set[str]:
     """The kernels that the program of these would call."""
     text = _XLAC._graph_of(tensors, "stablehlo")
-    operators = set(re.findall(r'op = "([^"]+)"', text))
+    operators = set(re.findall(r'"op" = "([^"]+)"', text))
     return operators | set(re.findall(r"torch_xla\.(correlate\w*)", text))
 
 
