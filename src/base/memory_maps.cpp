@@ -1,5 +1,7 @@
-// Counting lines of /proc.
+// Counting lines of /proc, and asking for memory.
 #include "base/memory_maps.h"
+
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <fstream>
@@ -13,6 +15,15 @@ double share_of_memory_maps() {
   std::ifstream maps("/proc/self/maps");
   const std::istreambuf_iterator<char> begin(maps);
   return static_cast<double>(std::count(begin, {}, '\n')) / limit;
+}
+
+bool can_allocate(std::size_t num_bytes) {
+  if (num_bytes == 0) return true;
+  void* const memory =
+      mmap(nullptr, num_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) return false;
+  munmap(memory, num_bytes);
+  return true;
 }
 
 }  // namespace torch_xla::base

@@ -1,5 +1,7 @@
-// How near the process is to the system's limit of memory mappings.
+// How near the process is to the system's limits of memory mappings and of memory.
 #pragma once
+
+#include <cstddef>
 
 namespace torch_xla::base {
 
@@ -7,5 +9,8 @@ namespace torch_xla::base {
 // some milliseconds when there are many. At the limit `mmap` fails, whatever memory is free: XLA
 // for CPU maps some thirty regions per program, and ends the process when it can't.
 double share_of_memory_maps();
+
+// Whether the system would give this process so much memory now. It takes none.
+bool can_allocate(std::size_t num_bytes);
 
 }  // namespace torch_xla::base

@@ -55,6 +55,7 @@ LiveSet::LiveSet() {
 AliasRef LiveSet::add_locked(const TensorType* type, Value value) {
   auto* alias = new Alias();
   alias->live_ = this;
+  alias->number_ = ++num_made_;
   alias->type_ = type;
   alias->value_ = std::move(value);
   alias->previous_ = head_.previous_;

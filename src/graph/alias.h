@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdint>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "base/pool.h"
@@ -54,6 +55,8 @@ class Alias : public base::Pooled {
 
   LiveSet& live() const { return *live_; }
   const TensorType* type() const { return type_; }
+  // No other alias of the device has had it, or will.
+  std::uint64_t number() const { return number_; }
 
   // The members below are read and written under the LiveSet's lock.
   const Value& value() const { return value_; }
@@ -67,7 +70,8 @@ class Alias : public base::Pooled {
   // The array that the value was when a barrier last computed or an upload made it. The step that
   // writes the alias may donate that array to its new value.
   const DataPtr& settled() const { return settled_; }
-  void settle(DataPtr data) { settled_ = std::move(data); }
+  // Returns what it was before.
+  DataPtr settle(DataPtr data) { return std::exchange(settled_, std::move(data)); }
   void set_type(const TensorType* type) { type_ = type; }
 
   void retain() { refs_.fetch_add(1, std::memory_order_relaxed); }
@@ -80,6 +84,7 @@ class Alias : public base::Pooled {
 
   std::atomic<std::uint32_t> refs_{1};
   LiveSet* live_ = nullptr;
+  std::uint64_t number_ = 0;
   const TensorType* type_ = nullptr;
   Value value_;
   std::uint64_t epoch_ = 1;
@@ -141,6 +146,7 @@ class LiveSet {
   static constexpr std::uint64_t kCountsPerLook = 1024;
   Alias head_;
   std::size_t size_ = 0;
+  std::uint64_t num_made_ = 0;
   std::uint64_t num_recorded_ = 0;
   std::atomic<std::uint64_t> num_writes_{0};
 };

@@ -86,6 +86,11 @@ void Node::drop_operands(std::vector<NodeRef>& garbage) {
   num_operands_ = 0;
 }
 
+void Node::take_operands_back() {
+  num_operands_ = max_operands_;
+  for (const Edge& edge : operands()) edge.node->retain();
+}
+
 void Node::destroy() {
   const std::size_t bytes = size(max_operands_, num_slots_);
   this->~Node();

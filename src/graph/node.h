@@ -76,6 +76,8 @@ class Node {
   // Moves the operands to `garbage`, to be freed outside the lock. What is dropped can't be
   // computed from this node any more.
   void drop_operands(std::vector<NodeRef>& garbage);
+  // Undoes it, by whoever did and still has that garbage.
+  void take_operands_back();
 
   std::uint32_t use_count() const { return refs_.load(std::memory_order_acquire); }
   void retain() { refs_.fetch_add(1, std::memory_order_relaxed); }

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "runtime/device.h"
 #include "runtime/interruption.h"
+#include "runtime/recovery.h"
 #include "runtime/watched_wait.h"
 
 namespace torch_xla::runtime {
@@ -25,6 +26,9 @@ std::string failure_text(const LaunchDescription& launch, const char* what) {
   if (launch.num_donated > 0) {
     text += base::str(", and so are ", launch.num_donated, " inputs that they were to replace");
   }
+  if (launch.num_kept > 0) {
+    text += base::str("; the ", launch.num_kept, " tensors that it was to change are as before");
+  }
   return text;
 }
 
@@ -38,6 +42,13 @@ struct WaitingPlace {
 WaitingPlace& waiting_place() {
   static auto* const instance = new WaitingPlace();
   return *instance;
+}
+
+// Guards what arrays keep of what they replace: only failures, and reads that a barrier overtakes,
+// need it.
+std::mutex& replaced_mutex() {
+  static auto* const mutex = new std::mutex();
+  return *mutex;
 }
 
 }  // namespace
@@ -120,28 +131,42 @@ void Array::set_taken() {
   if (!is_taken_.exchange(true)) device_->arrays().count(-shape().num_bytes());
 }
 
-void Array::wait_launched() const {
-  if (state_.load(std::memory_order_acquire) == kPending) {
+std::exception_ptr Array::await_launch() const {
+  if (is_pending()) {
     const WatchedWait watched([this] { return base::str("the launch of ", description()); });
     await_state();
   }
-  if (is_failed()) std::rethrow_exception(error_);
+  return error();
+}
+
+void Array::wait_launched() const {
+  if (const std::exception_ptr error = await_launch()) {
+    restore_values(*device_, error);
+    std::rethrow_exception(error);
+  }
 }
 
 void Array::await_state() const {
-  if (!is_interruptible()) return state_.wait(kPending, std::memory_order_acquire);
+  if (!is_interruptible()) {
+    for (int state = state_.load(); state <= kKeeping; state = state_.load()) {
+      state_.wait(state, std::memory_order_acquire);
+    }
+    return;
+  }
   std::unique_lock lock(waiting_place().mutex);
   is_awaited_.store(true);
-  wait_interruptibly(waiting_place().changed, lock, [this] { return state_.load() != kPending; });
+  wait_interruptibly(waiting_place().changed, lock, [this] { return !is_pending(); });
 }
 
 // Either this sees that the array is awaited, or who waits sees the state.
-void Array::set_state(State state) {
-  state_.store(state);
+int Array::set_state(State state) {
+  const int before = state_.exchange(state);
   state_.notify_all();
-  if (!is_awaited_.load()) return;
-  const std::lock_guard lock(waiting_place().mutex);
-  waiting_place().changed.notify_all();
+  if (is_awaited_.load()) {
+    const std::lock_guard lock(waiting_place().mutex);
+    waiting_place().changed.notify_all();
+  }
+  return before;
 }
 
 void Array::wait_ready() const {
@@ -166,9 +191,8 @@ std::string Array::description() const {
 }
 
 bool Array::is_ready() const {
-  const int state = state_.load(std::memory_order_acquire);
-  if (state == kPending) return false;
-  if (state == kFailed) return true;
+  if (is_pending()) return false;
+  if (is_failed()) return true;
   for (const pjrt::Buffer& shard : buffers_) {
     if (!shard.ready_event().is_ready()) return false;
   }
@@ -188,7 +212,27 @@ void Array::set_launched(std::vector<pjrt::Buffer> buffers, LaunchDescriptionPtr
   buffers_ = std::move(buffers);
   launch_ = std::move(launch);
   device_->arrays().count(shape().num_bytes());
-  set_state(kLaunched);
+  if (set_state(kLaunched) != kKeeping) return;
+  std::vector<std::pair<std::uint64_t, graph::DataPtr>> freed;
+  const std::lock_guard lock(replaced_mutex());
+  freed.swap(replaced_);
+}
+
+void Array::add_replaced(std::uint64_t alias, graph::DataPtr before) {
+  if (before == nullptr || state_.load() == kLaunched) return;
+  const std::lock_guard lock(replaced_mutex());
+  int state = kPending;
+  state_.compare_exchange_strong(state, kKeeping);
+  if (state != kLaunched) replaced_.emplace_back(alias, std::move(before));
+}
+
+graph::DataPtr Array::take_replaced(std::uint64_t alias) {
+  const std::lock_guard lock(replaced_mutex());
+  const auto found = std::ranges::find(replaced_, alias, &decltype(replaced_)::value_type::first);
+  if (found == replaced_.end()) return nullptr;
+  graph::DataPtr before = std::move(found->second);
+  replaced_.erase(found);
+  return before;
 }
 
 void Array::set_failed(std::exception_ptr error) {

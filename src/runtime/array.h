@@ -4,10 +4,12 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <exception>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -25,11 +27,14 @@ struct LaunchDescription {
   std::string where;    // the user's line of the barrier or read, or empty
   std::size_t num_outputs = 0;
   std::size_t num_donated = 0;  // inputs whose memory was handed over
+  std::size_t num_kept = 0;     // after a failure: inputs to be replaced that are as before
 };
 using LaunchDescriptionPtr = std::shared_ptr<const LaunchDescription>;
 
 // Thread-safe. Pending until its launch has started, then launched (the buffer exists, its value
 // may be on its way) or failed; it never changes after that. No method holds a lock while it waits.
+// What throws the error of a failed array has first given the device's tensors back what they were
+// before (`recovery.h`), for which it takes the recording lock.
 class Array final : public graph::Data {
  public:
   static std::shared_ptr<Array> make_pending(Device& device, base::Shape shape);
@@ -50,8 +55,13 @@ class Array final : public graph::Data {
   void wait_ready() const;
   // True when the value exists or never will. Never blocks.
   bool is_ready() const;
+  bool is_pending() const { return state_.load(std::memory_order_acquire) <= kKeeping; }
   // True when its launch could not be started.
   bool is_failed() const { return state_.load(std::memory_order_acquire) == kFailed; }
+  // Why; null unless it failed. To look is not to report it.
+  std::exception_ptr error() const { return is_failed() ? error_ : nullptr; }
+  // Blocks as `wait_launched`; returns the error in place of throwing.
+  std::exception_ptr await_launch() const;
   // The memory, after `wait_launched`. Valid as long as the array.
   const pjrt::Buffer& buffer() const;
   // One buffer per shard, in the order of the device's shards.
@@ -62,6 +72,7 @@ class Array final : public graph::Data {
   bool is_donor() const { return is_donor_.load(); }
   // The next launch that may reuse its memory does, whoever holds it.
   void give_away() { is_given_away_.store(true); }
+  void take_back() { is_given_away_.store(false); }
   bool is_given_away() const { return is_given_away_.load(); }
   // A launch has taken its memory for a result, where it counts from now on.
   void set_taken();
@@ -73,17 +84,24 @@ class Array final : public graph::Data {
   void set_launched(std::vector<pjrt::Buffer> buffers, LaunchDescriptionPtr launch);
   void set_failed(std::exception_ptr error);
 
+  // What the alias with this number stood for before it stood for this array, which keeps it until
+  // it has been launched. Nothing is kept of an array that has been.
+  void add_replaced(std::uint64_t alias, graph::DataPtr before);
+  // That, or null; it is kept no longer.
+  graph::DataPtr take_replaced(std::uint64_t alias);
+
   // Throws `error`, which the plugin reported about this array, as the error of its program.
   [[noreturn]] void raise(const pjrt::Error& error) const;
 
  private:
   friend class ArrayList;
-  enum State : int { kPending, kLaunched, kFailed };
+  // A pending array keeps what it replaces in the second of these states.
+  enum State : int { kPending, kKeeping, kLaunched, kFailed };
 
   Array(Device& device, base::Shape shape);
   bool holds_memory() const;
   void await_state() const;
-  void set_state(State state);
+  int set_state(State state);  // gives the state before
   // Its type, device and line, for messages.
   std::string description() const;
 
@@ -92,13 +110,15 @@ class Array final : public graph::Data {
   std::atomic<bool> is_donor_{false};
   std::atomic<bool> is_given_away_{false};
   std::atomic<bool> is_taken_{false};
-  // Somebody waits interruptibly for `state_` to leave kPending.
+  // Somebody waits interruptibly for the launch.
   mutable std::atomic<bool> is_awaited_{false};
   std::atomic<int> state_{kPending};
   // Written before `state_` leaves kPending, read after.
   std::vector<pjrt::Buffer> buffers_;
   LaunchDescriptionPtr launch_;
   std::exception_ptr error_;
+  // By the numbers of aliases, under a mutex of array.cpp.
+  std::vector<std::pair<std::uint64_t, graph::DataPtr>> replaced_;
   // In the device's list of arrays, under its mutex.
   Array* previous_ = nullptr;
   Array* next_ = nullptr;

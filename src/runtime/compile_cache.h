@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <future>
@@ -25,6 +26,9 @@ struct CompiledProgram {
   std::unique_ptr<pjrt::Executable> executable;
   std::vector<std::uint32_t> promoted_floats;
   std::vector<std::uint32_t> promoted_ints;
+  // Of host memory, that the plugin only asks for when a launch has taken its inputs. 0: it asks in
+  // time, or for too little to look first.
+  std::size_t working_bytes = 0;
 };
 using CompiledProgramPtr = std::shared_ptr<const CompiledProgram>;
 

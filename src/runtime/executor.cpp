@@ -50,6 +50,21 @@ ops::Program lower(const graph::Trace& trace, std::span<const ops::Donation> don
                             has_locations, mat_mul_precision()});
 }
 
+// The CPU's plugin allocates results and working memory when a program begins, and by then the
+// memory of replaced inputs is gone: what can't fit must be known before.
+std::size_t working_bytes(const pjrt::Executable& executable) {
+  constexpr std::int64_t kWorthALook = std::int64_t{1} << 28;
+  if (platform() != "cpu") return 0;
+  try {
+    const pjrt::CompiledMemoryStats stats = executable.compiled_memory_stats();
+    const std::int64_t num_bytes =
+        stats.temp_size_in_bytes + stats.output_size_in_bytes - stats.alias_size_in_bytes;
+    return num_bytes < kWorthALook ? 0 : static_cast<std::size_t>(num_bytes);
+  } catch (const base::Error&) {
+    return 0;
+  }
+}
+
 // Lowers, and returns what compiles. `seconds` becomes the time of both, unless the program comes
 // from the disk.
 CompileCache::Compile begin_compiling(const graph::Trace& trace,
@@ -73,8 +88,9 @@ CompileCache::Compile begin_compiling(const graph::Trace& trace,
           *seconds = elapsed.count();
         }
         aliases.record(static_cast<double>(num_donations));
+        const std::size_t bytes = working_bytes(*compiled.executable);
         return std::make_shared<const CompiledProgram>(
-            CompiledProgram{std::move(compiled.executable), floats, ints});
+            CompiledProgram{std::move(compiled.executable), floats, ints, bytes});
       };
 }
 
@@ -145,29 +161,34 @@ base::Error compile_error(const Launch& launch, const base::Error& error, const 
                                   " failed: ", error.what(), rest)};
 }
 
-// What `body` throws is the launch's failure.
+// Errors of `body` tell what was to be compiled.
 template <typename Body>
-void or_fail(Launch& launch, const Run& observed, const Body& body) {
+void compiling(const Launch& launch, const Run& observed, const Body& body) {
   try {
     body();
   } catch (const base::Error& error) {
-    const base::Error named = compile_error(launch, error, observe_failure(observed));
-    launch.fail(std::make_exception_ptr(named));
-    throw named;
-  } catch (...) {
-    launch.fail(std::current_exception());
-    throw;
+    throw compile_error(launch, error, observe_failure(observed));
   }
+}
+
+// Makes everything as it was before the plan, whose launch has no program.
+void take_back(Plan& plan, Launch& launch, const std::exception_ptr& error) {
+  plan.outputs = std::move(launch.outputs);
+  plan.donations = std::move(launch.donations);
+  undo(*launch.device, plan, error);
 }
 
 // Once its program is there. Frees what the plan holds, so that arrays which only the graph used
 // may be donated.
 void complete(Launch& launch, Plan& plan) {
+  for (Replaced& replaced : plan.replaced) replaced.before.reset();
+  launch.replaced = std::move(plan.replaced);
   launch.inputs = std::move(plan.trace.leaves);
   launch.floats = std::move(plan.trace.floats);
   launch.ints = std::move(plan.trace.ints);
   append_promoted(launch.floats, plan.trace, launch.program->promoted_floats);
   append_promoted(launch.ints, plan.trace, launch.program->promoted_ints);
+  plan.emptied.clear();
   plan.garbage.clear();
   plan.freed.clear();
   plan.trace = {};
@@ -177,13 +198,18 @@ void complete(Launch& launch, Plan& plan) {
 // up its place in the queue, where others would wait for it: who needs its results waits for these.
 void launch_in_background(const std::shared_ptr<Launch>& launch, Plan& plan, Uncompiled& uncompiled,
                           const CompileCache::Future& program) {
+  program.wait();
+  try {
+    uncompiled.take();
+  } catch (const base::Error&) {
+    return;  // a shutdown has failed it
+  }
   try {
     launch->program = program.get();
-    uncompiled.take();
   } catch (const base::Error& error) {
-    return launch->fail(std::make_exception_ptr(compile_error(*launch, error, "")));
+    return take_back(plan, *launch, std::make_exception_ptr(compile_error(*launch, error, "")));
   } catch (...) {
-    return launch->fail(std::current_exception());
+    return take_back(plan, *launch, std::current_exception());
   }
   complete(*launch, plan);
   if (std::ranges::all_of(launch->outputs, [](const ArrayPtr& a) { return a.use_count() == 1; })) {
@@ -207,14 +233,14 @@ void postpone(const std::shared_ptr<Launch>& launch, Plan& plan, Uncompiled unco
       });
 }
 
-// An interruption leaves the launch to the background.
+// An interruption leaves the launch to the background, and the plan empty.
 void find_program(const std::shared_ptr<Launch>& launch, Plan& plan, RunKind kind) {
   const Run observed{*launch->device, plan.trace, launch->donations, kind,
                      launch->description.where};
   const bool is_seen = is_observed();
   Uncompiled uncompiled(launch);
   FoundProgram found;
-  or_fail(*launch, observed, [&] {
+  compiling(*launch, observed, [&] {
     if (is_seen) [[unlikely]]
       observe_graph(observed);
     found = find_program(plan.trace, launch->donations, &uncompiled);
@@ -229,7 +255,7 @@ void find_program(const std::shared_ptr<Launch>& launch, Plan& plan, RunKind kin
     }
   }
   uncompiled.take();
-  or_fail(*launch, observed, [&] {
+  compiling(*launch, observed, [&] {
     launch->program = await_program(found);
     last_program = launch->program;
     if (is_seen) [[unlikely]]
@@ -238,7 +264,8 @@ void find_program(const std::shared_ptr<Launch>& launch, Plan& plan, RunKind kin
   });
 }
 
-// What launches the plan; fails the plan's arrays and throws if it can't be compiled.
+// What launches the plan. Frees what the plan holds, so that arrays which only the graph used may
+// be donated. Throws if the plan can't be compiled: then it has been undone.
 std::shared_ptr<Launch> make_launch(Device& device, Plan& plan, std::string_view where,
                                     RunKind kind) {
   static base::Metric& graph_size = base::metric("TensorsGraphSize", base::MetricKind::kNumber);
@@ -250,7 +277,13 @@ std::shared_ptr<Launch> make_launch(Device& device, Plan& plan, std::string_view
   launch->description = {describe(plan.trace),
                          where.empty() ? base::user_line() : std::string(where),
                          launch->outputs.size(), 0};
-  find_program(launch, plan, kind);
+  try {
+    find_program(launch, plan, kind);
+  } catch (...) {
+    // Unless it was left to the background.
+    if (!plan.trace.steps.empty()) take_back(plan, *launch, std::current_exception());
+    throw;
+  }
   complete(*launch, plan);
   return launch;
 }
@@ -262,8 +295,44 @@ void submit(Device& device, Plan& plan, const std::shared_ptr<Launch>& launch) {
       std::move(plan.place), [launch] { return launch->start(); }, std::move(name));
 }
 
+std::exception_ptr try_to_run(Device& device, const std::vector<graph::Value>& values,
+                              std::string_view where) {
+  try {
+    std::vector<ArrayPtr> arrays;
+    Plan plan = plan_compute(device, [&](std::vector<graph::NodeRef>&) { return values; }, arrays);
+    if (plan.is_empty()) return nullptr;
+    submit(device, plan, make_launch(device, plan, where, RunKind::kRead));
+    return nullptr;
+  } catch (const base::Error&) {
+    return std::current_exception();
+  }
+}
+
+// Before the error of the compilation is thrown: whoever catches it must be able to go on. A read
+// leaves its values as they were: they stand in nobody's way, and the next one may be luckier. But
+// a barrier would fail for ever, and where memory runs out, also the reads of later steps.
+void isolate_failure(Device& device, const Plan& plan, const base::Error& error,
+                     std::string_view where, RunKind kind) {
+  const bool is_barrier = kind == RunKind::kBarrier || kind == RunKind::kEager;
+  if (!is_barrier && error.kind() != base::ErrorKind::kOutOfMemory) return;
+  std::vector<graph::Value> values;
+  for (const graph::Source& root : plan.trace.roots) {
+    values.push_back({plan.trace.steps[root.index].node, root.output});
+  }
+  isolate(device, values, std::current_exception(),
+          [&](const std::vector<graph::Value>& part) { return try_to_run(device, part, where); });
+}
+
 void run(Device& device, Plan plan, std::string_view where, RunKind kind) {
-  submit(device, plan, make_launch(device, plan, where, kind));
+  std::shared_ptr<Launch> launch;
+  try {
+    launch = make_launch(device, plan, where, kind);
+  } catch (const base::Error& error) {
+    plan.place = {};  // other launches need not wait for it
+    isolate_failure(device, plan, error, where, kind);
+    throw;
+  }
+  submit(device, plan, launch);
 }
 
 // What stays the same when the plan's graph is called again; nothing when something may not.
@@ -293,8 +362,9 @@ CompiledProgramPtr find_text(const std::string& text, const base::Hash128& key) 
   return cache().find_or_compile(key_of(key, compile_options_key(platform()), {}), [compilation] {
     Compiled compiled = compilation.run();
     if (compiled.was_compiled) compile_count.fetch_add(1, std::memory_order_relaxed);
+    const std::size_t bytes = working_bytes(*compiled.executable);
     return std::make_shared<const CompiledProgram>(
-        CompiledProgram{std::move(compiled.executable), {}, {}});
+        CompiledProgram{std::move(compiled.executable), {}, {}, bytes});
   });
 }
 
@@ -302,6 +372,7 @@ CompiledProgramPtr find_text(const std::string& text, const base::Hash128& key) 
 
 void sync(Device& device, bool wait_for_values, std::string_view where, RunKind kind) {
   Plan plan = plan_sync(device);
+  const ArrayPtr failed = std::move(plan.failed);
   ArrayPtr output;
   if (!plan.is_empty()) {
     output = plan.outputs.front();
@@ -313,6 +384,7 @@ void sync(Device& device, bool wait_for_values, std::string_view where, RunKind 
   device.launches().wait_idle();
   // If the program failed, so has each of its outputs.
   if (output != nullptr) output->wait_ready();
+  if (failed != nullptr) failed->wait_ready();
 }
 
 std::vector<ArrayPtr> compute(Device& device, const ReadValues& read, std::string_view where) {

@@ -24,7 +24,8 @@ namespace torch_xla::runtime {
 
 // Computes all live tensors and makes them leaves. With `wait`, returns when every value is there,
 // and throws the error of this barrier's program. `where` is the user's line, for errors. Throws if
-// the program can't be lowered or compiled; what it was to compute is lost then.
+// the program can't be lowered or compiled; then what can be computed without the part that can't
+// is computed, and the rest is as after a launch that could not be started (`recovery.h`).
 void sync(Device& device, bool wait, std::string_view where = {}, RunKind kind = RunKind::kBarrier);
 
 // The arrays of `values`, in order, computed if they were not; they may still be pending. Values

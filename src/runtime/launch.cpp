@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/memory_maps.h"
 #include "base/metrics.h"
 #include "pjrt/client.h"
 #include "runtime/device.h"
@@ -45,6 +46,29 @@ Array& Launch::input(std::size_t i) const {
 void Launch::release() {
   inputs.clear();
   kept.reset();
+  replaced.clear();
+}
+
+// Whether the input is as it was before the launch was attempted.
+bool Launch::is_intact(std::size_t i) const {
+  const Array& array = array_of(inputs[i]);
+  try {
+    return array.is_pending() || array.is_failed() || !array.buffer().is_deleted();
+  } catch (const base::Error&) {
+    return false;  // nobody can tell
+  }
+}
+
+// After a failed attempt: how much of what it was to take is gone, and how much is not.
+void Launch::describe_loss() {
+  if (inputs.empty()) return;  // the launch was a success
+  description.num_donated = 0;
+  for (const ops::Donation& donation : donations) {
+    if (!is_intact(donation.leaf)) ++description.num_donated;
+  }
+  for (const Replaced& of : replaced) {
+    if (of.leaf != Replaced::kNoLeaf && is_intact(of.leaf)) ++description.num_kept;
+  }
 }
 
 void Launch::release_after_execution() {
@@ -74,12 +98,12 @@ std::vector<pjrt::Buffer*> Launch::arguments(std::vector<pjrt::Buffer>& numbers)
 std::optional<pjrt::Event> Launch::start() {
   try {
     // The error of an input is about the program that was to make it; it passes through.
-    for (std::size_t i = 0; i < inputs.size(); ++i) input(i).wait_launched();
-  } catch (...) {
-    fail(std::current_exception());
-    return std::nullopt;
-  }
-  try {
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      if (const std::exception_ptr error = input(i).await_launch()) {
+        fail(error);
+        return std::nullopt;
+      }
+    }
     pjrt::ExecuteResult result = execute();
     // Before the results, so that memory which passes from one to the other is counted once.
     release_after_execution();
@@ -87,9 +111,11 @@ std::optional<pjrt::Event> Launch::start() {
     program.reset();
     return result.events.empty() ? pjrt::Event() : std::move(result.events.front());
   } catch (const base::Error& error) {
+    describe_loss();
     fail(launch_error(description, with_memory(*device, error)));
     return std::nullopt;
   } catch (...) {
+    describe_loss();
     fail(launch_error(description, std::current_exception()));
     return std::nullopt;
   }
@@ -117,6 +143,10 @@ bool Launch::rehearse() {
 
 pjrt::ExecuteResult Launch::execute() {
   pjrt::Device& target = device->pjrt_device();
+  if (!base::can_allocate(program->working_bytes)) {
+    base::fail(base::ErrorKind::kOutOfMemory, "Out of memory: the program needs ",
+               program->working_bytes, " bytes beside its inputs");
+  }
   std::vector<pjrt::Buffer> numbers;
   if (!floats.empty() || !ints.empty()) {
     static base::Metric& time = base::metric("TransferToDeviceTime");
@@ -161,6 +191,13 @@ void Launch::set_outputs(pjrt::ExecuteResult& result) {
 }
 
 void Launch::fail(const std::exception_ptr& error) {
+  if (!inputs.empty()) {
+    for (const Replaced& of : replaced) {
+      if (of.leaf == Replaced::kNoLeaf || !is_intact(of.leaf)) continue;
+      of.result->add_replaced(of.alias, inputs[of.leaf]);
+    }
+    for (const ops::Donation& donation : donations) array_of(inputs[donation.leaf]).take_back();
+  }
   for (const ArrayPtr& output : outputs) output->set_failed(error);
   outputs.clear();
   release();

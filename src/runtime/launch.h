@@ -13,6 +13,7 @@
 #include "runtime/array.h"
 #include "runtime/compile_cache.h"
 #include "runtime/kept_arguments.h"
+#include "runtime/recovery.h"
 
 namespace torch_xla::runtime {
 
@@ -30,6 +31,8 @@ struct Launch {
   std::vector<std::uint64_t> ints;
   std::vector<ops::Donation> donations;
   std::vector<ArrayPtr> outputs;
+  // What the outputs replace of the inputs: after a failure the outputs keep it.
+  std::vector<Replaced> replaced;
   LaunchDescription description;
 
   // Fills in the outputs, or fails them, and lets go of everything but the inputs whose memory the
@@ -51,6 +54,8 @@ struct Launch {
   Array& input(std::size_t i) const;
   void release();
   void release_after_execution();
+  bool is_intact(std::size_t i) const;
+  void describe_loss();
   std::vector<pjrt::Buffer*> arguments(std::vector<pjrt::Buffer>& numbers) const;
   pjrt::ExecuteResult execute();
   void set_outputs(pjrt::ExecuteResult& result);

@@ -32,15 +32,27 @@ class RecordingLock {
   std::unique_lock<std::mutex> lock_;
 };
 
-// A node that a barrier of another thread has used up has no operands left.
-void check_complete(const graph::Trace& trace) {
-  for (const graph::DataPtr& leaf : trace.leaves) check_is_array(*leaf);
+// A node that a barrier of another thread has used up has no operands left. Returns whether a leaf
+// has failed already.
+bool check_complete(const graph::Trace& trace) {
+  bool has_failed = false;
+  for (const graph::DataPtr& leaf : trace.leaves) {
+    check_is_array(*leaf);
+    has_failed |= static_cast<const Array&>(*leaf).is_failed();
+  }
   for (const graph::Trace::Step& step : trace.steps) {
     base::internal_check(step.node->operands().size() == step.node->entry()->operands.size(),
                          "a value of aten::", step.node->entry()->op->name,
                          " was read before a barrier, or made in a captured function, and used "
                          "after it");
   }
+  return has_failed;
+}
+
+void drop_operands(Plan& plan, graph::Node& node) {
+  if (node.operands().empty()) return;
+  node.drop_operands(plan.garbage);
+  plan.emptied.push_back(&node);
 }
 
 // True when something beside this trace refers to the step's node.
@@ -61,9 +73,11 @@ LiveValues collect_live(Device& device, std::vector<graph::NodeRef>& garbage) {
     if (value.node->entry() == nullptr) {
       alias.expire_views();
     } else if (const graph::DataPtr data = value.node->data(value.output)) {
-      // A read computed it.
+      // A read computed it, or is about to; if that fails, what was before comes back.
+      Array& array = static_cast<Array&>(*data);
+      if (array.is_failed()) return;
       alias.write({graph::Node::make_leaf(data), 0}, garbage);
-      alias.settle(data);
+      array.add_replaced(alias.number(), alias.settle(data));
     } else {
       live.roots.push_back(value);
       live.owners.push_back(&alias);
@@ -81,13 +95,13 @@ class DonationFinder {
         is_enabled_(base::settings().enable_param_aliasing()),
         is_taken_(trace.leaves.size()) {}
 
-  void add(std::size_t root, const base::Shape& shape, const graph::DataPtr& replaced,
+  // `leaf` is where the trace reads what is replaced, or kNoLeaf.
+  void add(std::size_t root, const base::Shape& shape, std::uint32_t leaf,
            std::vector<ops::Donation>& donations) {
-    if (!is_enabled_ || replaced == nullptr || replaced->shape() != shape) return;
-    const std::optional<std::uint32_t> leaf = graph::find_leaf(trace_, *replaced);
-    if (!leaf.has_value() || is_taken_[*leaf]) return;
-    is_taken_[*leaf] = true;
-    donations.push_back({static_cast<std::uint32_t>(root), *leaf});
+    if (!is_enabled_ || leaf == Replaced::kNoLeaf || is_taken_[leaf]) return;
+    if (trace_.leaves[leaf]->shape() != shape) return;
+    is_taken_[leaf] = true;
+    donations.push_back({static_cast<std::uint32_t>(root), leaf});
   }
 
   // The arrays that the user gives away, for results of their types that replace none.
@@ -113,6 +127,38 @@ class DonationFinder {
   std::vector<bool> is_taken_;
 };
 
+std::uint32_t find_leaf(const graph::Trace& trace, const graph::DataPtr& data) {
+  return data == nullptr ? Replaced::kNoLeaf
+                         : graph::find_leaf(trace, *data).value_or(Replaced::kNoLeaf);
+}
+
+std::exception_ptr error_of(const graph::Data& data) {
+  return static_cast<const Array&>(data).error();
+}
+
+// Values that need what has failed fail at once: the others can be computed without them.
+void fail_dependents(Device& device, Plan& plan, LiveValues& live) {
+  LiveValues rest;
+  const std::vector<std::uint32_t> failed = find_failed(plan.trace);
+  for (std::size_t i = 0; i < live.roots.size(); ++i) {
+    graph::Value& value = live.roots[i];
+    graph::Alias& alias = *live.owners[i];
+    const std::uint32_t leaf = failed_leaf(plan.trace, plan.trace.roots[i], failed);
+    if (leaf == Replaced::kNoLeaf) {
+      rest.roots.push_back(std::move(value));
+      rest.owners.push_back(&alias);
+      continue;
+    }
+    ArrayPtr array = fail_value(device, value, error_of(*plan.trace.leaves[leaf]));
+    plan.failed = array;
+    alias.write({graph::Node::make_leaf(array), 0}, plan.garbage);
+    graph::DataPtr before = alias.settle(array);
+    array->add_replaced(alias.number(), std::move(before));
+  }
+  live = std::move(rest);
+  plan.trace = graph::walk(live.roots);
+}
+
 }  // namespace
 
 bool set_donors_are_used(bool are_used) { return uses_donors.exchange(are_used); }
@@ -129,25 +175,31 @@ Plan plan_sync(Device& device) {
   plan.freed = forget_arguments_locked(device);
   plan.place = device.launches().reserve();
   plan.trace = graph::walk(live.roots);
-  check_complete(plan.trace);
+  if (check_complete(plan.trace)) [[unlikely]]
+    fail_dependents(device, plan, live);
   DonationFinder donations(plan.trace);
   std::vector<graph::Source> roots;
+  plan.replaced.reserve(live.roots.size());
   for (std::size_t i = 0; i < live.roots.size(); ++i) {
     const graph::Value& value = live.roots[i];
     graph::Alias& alias = *live.owners[i];
+    const std::uint32_t leaf = find_leaf(plan.trace, alias.settled());
     graph::DataPtr data = value.node->data(value.output);
     if (data == nullptr) {  // else an earlier alias has the same value
       ArrayPtr array =
           Array::make_pending(device, base::stored_shape(value.node->shape(value.output)));
       array->set_location(value.node->location());
-      donations.add(roots.size(), array->shape(), alias.settled(), plan.donations);
+      donations.add(roots.size(), array->shape(), leaf, plan.donations);
       roots.push_back(plan.trace.roots[i]);
       plan.outputs.push_back(array);
       data = std::move(array);
       value.node->set_data(value.output, data);
     }
     alias.write({graph::Node::make_leaf(data), 0}, plan.garbage);
-    alias.settle(std::move(data));
+    auto* const result = static_cast<Array*>(data.get());
+    if (graph::DataPtr before = alias.settle(std::move(data))) {
+      plan.replaced.push_back({alias.number(), result, leaf, std::move(before)});
+    }
   }
   plan.trace.roots = std::move(roots);
   if (uses_donors.load(std::memory_order_relaxed)) [[unlikely]]
@@ -155,7 +207,7 @@ Plan plan_sync(Device& device) {
   // Nobody may compute from these nodes again. One that is held from elsewhere, as a view's stale
   // reading, must not keep the arrays behind it.
   for (const graph::Trace::Step& step : plan.trace.steps) {
-    if (is_external(step)) step.node->drop_operands(plan.garbage);
+    if (is_external(step)) drop_operands(plan, *step.node);
   }
   return plan;
 }
@@ -211,6 +263,22 @@ void extend_keys(graph::Trace& trace, std::size_t first_added) {
   }
 }
 
+// Of the values that are asked for.
+void fail_dependents(Device& device, Plan& plan, std::vector<graph::Value>& values) {
+  const std::vector<std::uint32_t> failed = find_failed(plan.trace);
+  std::vector<graph::Value> rest;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const std::uint32_t leaf = failed_leaf(plan.trace, plan.trace.roots[i], failed);
+    if (leaf == Replaced::kNoLeaf) {
+      rest.push_back(std::move(values[i]));
+    } else {
+      fail_value(device, values[i], error_of(*plan.trace.leaves[leaf]));
+    }
+  }
+  values = std::move(rest);
+  plan.trace = graph::walk(values);
+}
+
 ArrayPtr array_of(const graph::Value& value) {
   return std::static_pointer_cast<Array>(value.node->data(value.output));
 }
@@ -236,7 +304,8 @@ Plan plan_compute(Device& device, const ReadValues& read, std::vector<ArrayPtr>&
     plan.freed = forget_arguments_locked(device);
     plan.place = device.launches().reserve();
     plan.trace = graph::walk(missing);
-    check_complete(plan.trace);
+    if (check_complete(plan.trace)) [[unlikely]]
+      fail_dependents(device, plan, missing);
     const std::vector<graph::Source> wanted = std::move(plan.trace.roots);
     plan.trace.roots.clear();
     for (const graph::Source& source : wanted) {
@@ -248,7 +317,7 @@ Plan plan_compute(Device& device, const ReadValues& read, std::vector<ArrayPtr>&
     add_external(device, plan);
     extend_keys(plan.trace, num_wanted);
     for (const graph::Trace::Step& step : plan.trace.steps) {
-      if (step.node->is_computed()) step.node->drop_operands(plan.garbage);
+      if (step.node->is_computed()) drop_operands(plan, *step.node);
     }
   }
   arrays.reserve(values.size());
@@ -304,7 +373,8 @@ Preview preview_sync(Device& device) {
   for (std::size_t i = 0; i < values.size(); ++i) {
     const graph::Value& value = values[i];
     if (!seen.emplace(value.node.get(), value.output).second) continue;
-    donations.add(roots.size(), value.node->shape(value.output), settled[i], preview.donations);
+    donations.add(roots.size(), value.node->shape(value.output),
+                  find_leaf(preview.trace, settled[i]), preview.donations);
     roots.push_back(preview.trace.roots[i]);
   }
   preview.trace.roots = std::move(roots);

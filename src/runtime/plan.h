@@ -13,6 +13,7 @@
 #include "runtime/executor.h"
 #include "runtime/kept_arguments.h"
 #include "runtime/launch_queue.h"
+#include "runtime/recovery.h"
 
 namespace torch_xla::runtime {
 
@@ -23,6 +24,12 @@ struct Plan {
   // An array per root, pending; whoever holds the plan must launch or fail them.
   std::vector<ArrayPtr> outputs;
   std::vector<ops::Donation> donations;
+  // Of a barrier: what the new values of aliases replace, and nodes that let go of their operands,
+  // both in case it has to be taken back (`undo`).
+  std::vector<Replaced> replaced;
+  std::vector<graph::Node*> emptied;
+  // One of the values that are not in the trace since what they need has failed, or null.
+  ArrayPtr failed;
   LaunchQueue::Place place;
   // Of a call of a graph: in the place of the trace's leaves that are null.
   ArgumentListPtr kept;

@@ -545,6 +545,10 @@ FAKE(PJRT_LoadedExecutable_Execute) {
     const auto launch = std::make_shared<Launch>();
     launch->program = program;
     take_arguments(*launch, args->argument_lists[d], device, non_donatable);
+    if (const std::optional<Status> failure = control().enter("Allocation")) {
+      launch->begun->complete(failure);
+      throw *failure;
+    }
     for (std::size_t i = 0; i < program->results().size(); ++i) {
       const fake::ArrayType& type = program->results()[i];
       launch->outputs.push_back(std::make_shared<Storage>(device->bytes_in_use, dense_size(type)));

@@ -18,7 +18,8 @@
 namespace torch_xla::testing {
 
 // The controls of one loaded copy. `call` is the name of a PJRT function, or one of two things that
-// happen after a call: "Execution" (the work of a launch) and "Transfer" (a copy to the host).
+// happen after a call: "Execution" (the work of a launch) and "Transfer" (a copy to the host), or
+// "Allocation": what Execute still has to do when it has taken the donated arguments.
 class FakePlugin {
  public:
   // Loads the library at `path`. Every copy of the file has a state of its own.

@@ -42,6 +42,12 @@ TEST(programs_that_take_long_to_compile_are_watched_closely) {
   EXPECT_EQ(cache.size(), std::size_t{2});
 }
 
+TEST(what_the_system_would_not_give_is_known) {
+  EXPECT(base::can_allocate(0));
+  EXPECT(base::can_allocate(std::size_t{1} << 20));
+  EXPECT(!base::can_allocate(std::size_t{1} << 60));
+}
+
 TEST(the_share_of_memory_maps_is_known) {
   const double share = base::share_of_memory_maps();
   EXPECT(share > 0 && share < 0.7);
