@@ -157,6 +157,7 @@ void fail_dependents(Device& device, Plan& plan, LiveValues& live) {
   }
   live = std::move(rest);
   plan.trace = graph::walk(live.roots);
+  if (live.roots.empty()) plan.place = {};  // whoever waits for all launches waits for it too
 }
 
 }  // namespace
