@@ -90,7 +90,7 @@ HostResults large(const Call& call) {
 // XLA has its fast products for float32 and half precision.
 HostResults product(const Call& call) { return all_if(call.is_large() && call.is_double()); }
 
-// Its fast sums are of float32.
+// Its fast sums are of float32, and what is around them is fused.
 HostResults sum(const Call& call) {
   return all_if(call.is_large() && (call.is_double() || call.is_half()));
 }
@@ -130,8 +130,8 @@ const std::unordered_map<std::string_view, Predicate>& predicates() {
 
       {"native_group_norm", large},
       {"native_group_norm_backward", large},
-      {"native_layer_norm", large},
-      {"native_layer_norm_backward", large},
+      {"native_layer_norm", sum},
+      {"native_layer_norm_backward", sum},
 
       {"sum", sum},
       {"sum.dim_IntList", sum},
