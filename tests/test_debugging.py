@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 import re
 import warnings
@@ -11,6 +10,7 @@ import pytest
 import torch
 from counts import counted
 from processes import run_in_process
+from with_settings import setting
 
 import torch_xla
 import torch_xla.core.xla_model as xm
@@ -24,18 +24,6 @@ HERE = __file__
 
 def line() -> int:
     return inspect.currentframe().f_back.f_lineno
-
-
-@contextlib.contextmanager
-def setting(**values):
-    before = {name: getattr(torch_xla.settings, name) for name in values}
-    for name, value in values.items():
-        setattr(torch_xla.settings, name, value)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            setattr(torch_xla.settings, name, value)
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as nnf
+from with_settings import optimized_hlo
 
 import torch_xla
 import torch_xla.debug.metrics as metrics
@@ -32,7 +33,7 @@ _TOLERANCES = {"float32": 1e-4, "bfloat16": 4e-2, "float16": 6e-3, "float64": 1e
 class Case:
     function: Callable[..., torch.Tensor]
     shapes: Sequence[tuple[int, ...]]
-    calls: tuple[str, ...]  # what the program with the gradients calls, in the dtypes `called`
+    calls: tuple[str, ...]  # what programs with and without gradients call, in the dtypes `called`
     called: tuple[str, ...] = _ALL
 
 
@@ -95,6 +96,7 @@ _CASES = {
         lambda x, w, b: nnf.layer_norm(x, (64,), w, b),
         [(2, 64, 64), (64,), (64,)],
         ("native_layer_norm", "native_layer_norm_backward"),
+        (*_HALVES, "float64"),
     ),
     "grid_sample": Case(
         lambda x, g: nnf.grid_sample(x, g.tanh(), align_corners=False),
@@ -132,9 +134,9 @@ _CASES = {
     "logcumsumexp": Case(lambda x: x.logcumsumexp(1), [(70, 70)], ("logcumsumexp",)),
     "topk": Case(lambda x: x.topk(3, -1).values, [(20, 30)], ("topk",)),
     "cholesky": Case(
-        lambda x: torch.linalg.cholesky(
+        lambda x: torch.linalg.cholesky_ex(
             x @ x.mT + 9 * torch.eye(6, dtype=x.dtype, device=x.device)
-        ),
+        )[0],
         [(3, 6, 6)],
         ("linalg_cholesky_ex",),
         ("float32", "float64"),
@@ -170,12 +172,13 @@ def test_the_same_values_and_gradients(name, dtype):
     on_device = [x.to("xla") for x in operands]
     metrics.clear_counters()
     actual = value_and_gradients(case, on_device)
-    called = calls_in(actual)
+    # Products along a dimension are taken apart where a gradient is asked for.
+    called = calls_in(actual) | calls_in([case.function(*on_device)])
     if dtype in case.called:
         assert called, "nothing is called"
         assert set(case.calls) <= called
-    else:
-        assert not called
+    else:  # a bias's gradient is a sum, which is called for in half precision
+        assert called <= ({"sum.dim_IntList"} if dtype in _HALVES else set())
     assert not counts.left_the_device()
     tolerance = _TOLERANCES[dtype]
     for mine, theirs in zip(actual, expected, strict=True):
@@ -196,14 +199,12 @@ def test_forward_alone_computes_no_indices():
     x = torch.randn(2, 3, 9, 8, device="xla")
     torch_xla.sync()
     with torch.no_grad():
-        assert "custom-call" not in _XLAC._get_xla_tensors_hlo([nnf.max_pool2d(x, 3, 2)])
+        assert "custom-call" not in optimized_hlo(nnf.max_pool2d(x, 3, 2))
 
 
-def test_nothing_large_is_computed_while_compiling(monkeypatch):
+def test_nothing_large_is_computed_while_compiling():
     """XLA's evaluator takes 50 us for an element of a window; the program is left to compute it."""
-    monkeypatch.setattr(torch_xla.settings, "dump_post_optimizations", True)
-    text = _XLAC._get_xla_tensors_hlo([torch.ones(64, 65, device="xla").cumsum(0)])
-    assert "reduce-window" in text
+    assert "reduce-window" in optimized_hlo(torch.ones(64, 65, device="xla").cumsum(0))
 
 
 @pytest.mark.parametrize(
@@ -220,7 +221,9 @@ def test_gradients_of_some_operands(name, frozen):
     operands = [torch.randn(shape, dtype=torch.float64) for shape in case.shapes]
     results = []
     for device in ("cpu", "xla"):
-        leaves = [x.to(device).requires_grad_(i not in frozen) for i, x in enumerate(operands)]
+        leaves = [x.detach().to(device) for x in operands]
+        for i, x in enumerate(leaves):
+            x.requires_grad_(i not in frozen)
         case.function(*leaves).square().sum().backward()
         results.append([x.grad.cpu() for x in leaves if x.requires_grad])
     for mine, theirs in zip(results[1], results[0], strict=True):

@@ -11,6 +11,7 @@ import in_place_fusions
 import memory_programs
 import pytest
 import torch
+from with_settings import optimized_hlo
 
 import torch_xla
 
@@ -50,16 +51,6 @@ SECOND_WRITES = [
 ]
 
 
-def fusions_of(tensors: list[torch.Tensor]) -> list[str]:
-    """What in_place_fusions finds in the program that would compute the tensors."""
-    before = torch_xla.settings.dump_post_optimizations
-    torch_xla.settings.dump_post_optimizations = True
-    try:
-        return in_place_fusions.find(torch_xla._XLAC._get_xla_tensors_hlo(tensors))
-    finally:
-        torch_xla.settings.dump_post_optimizations = before
-
-
 @pytest.mark.usefixtures("quick_compilation")
 def test_two_writes_of_one_memory_have_the_values_of_the_cpu():
     programs = [(a, b) for a in FIRST_WRITES for b in SECOND_WRITES]
@@ -73,7 +64,7 @@ def test_two_writes_of_one_memory_have_the_values_of_the_cpu():
         return [scope["x"] for scope in scopes]
 
     want, got = run("cpu"), run("xla")
-    assert fusions_of(got) == []
+    assert in_place_fusions.find(optimized_hlo(*got)) == []
     wrong = [
         program
         for program, a, b in zip(programs, want, torch_xla._XLAC._to_cpu(got), strict=True)
@@ -106,7 +97,7 @@ def test_no_update_is_fused_with_what_reads_its_memory():
         for line in lines:
             run.line(line)
         runs.append(run)
-    assert fusions_of([run.scope["x"] for run in runs]) == []
+    assert in_place_fusions.find(optimized_hlo(*(run.scope["x"] for run in runs))) == []
 
 
 @pytest.mark.parametrize(
