@@ -54,7 +54,6 @@ ops::Program lower(const graph::Trace& trace, std::span<const ops::Donation> don
 // memory of replaced inputs is gone: what can't fit must be known before.
 std::size_t working_bytes(const pjrt::Executable& executable) {
   constexpr std::int64_t kWorthALook = std::int64_t{1} << 28;
-  if (platform() != "cpu") return 0;
   try {
     const pjrt::CompiledMemoryStats stats = executable.compiled_memory_stats();
     const std::int64_t num_bytes =
@@ -78,20 +77,20 @@ CompileCache::Compile begin_compiling(const graph::Trace& trace,
       base::settings().hlo_debug()
           ? Compilation(lower(trace, donations, promoted, true).text, std::move(program.text))
           : Compilation(std::move(program.text));
-  return
-      [compilation = std::move(compilation), floats = std::move(program.promoted_floats),
-       ints = std::move(program.promoted_ints), num_donations = donations.size(), start, seconds] {
-        Compiled compiled = compilation.run();
-        if (compiled.was_compiled) {
-          compile_count.fetch_add(1, std::memory_order_relaxed);
-          const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
-          *seconds = elapsed.count();
-        }
-        aliases.record(static_cast<double>(num_donations));
-        const std::size_t bytes = working_bytes(*compiled.executable);
-        return std::make_shared<const CompiledProgram>(
-            CompiledProgram{std::move(compiled.executable), floats, ints, bytes});
-      };
+  return [compilation = std::move(compilation), floats = std::move(program.promoted_floats),
+          ints = std::move(program.promoted_ints), num_donations = donations.size(), start, seconds,
+          is_cpu = platform() == "cpu"] {
+    Compiled compiled = compilation.run();
+    if (compiled.was_compiled) {
+      compile_count.fetch_add(1, std::memory_order_relaxed);
+      const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
+      *seconds = elapsed.count();
+    }
+    aliases.record(static_cast<double>(num_donations));
+    const std::size_t bytes = is_cpu ? working_bytes(*compiled.executable) : 0;
+    return std::make_shared<const CompiledProgram>(
+        CompiledProgram{std::move(compiled.executable), floats, ints, bytes});
+  };
 }
 
 // Of what every executable depends on beside the graph.
@@ -359,13 +358,15 @@ std::map<std::string, std::int64_t> memory_of(const CompiledProgram& program) {
 
 CompiledProgramPtr find_text(const std::string& text, const base::Hash128& key) {
   const Compilation compilation(text);
-  return cache().find_or_compile(key_of(key, compile_options_key(platform()), {}), [compilation] {
+  const bool is_cpu = platform() == "cpu";
+  const auto compile = [compilation, is_cpu] {
     Compiled compiled = compilation.run();
     if (compiled.was_compiled) compile_count.fetch_add(1, std::memory_order_relaxed);
-    const std::size_t bytes = working_bytes(*compiled.executable);
+    const std::size_t bytes = is_cpu ? working_bytes(*compiled.executable) : 0;
     return std::make_shared<const CompiledProgram>(
         CompiledProgram{std::move(compiled.executable), {}, {}, bytes});
-  });
+  };
+  return cache().find_or_compile(key_of(key, compile_options_key(platform()), {}), compile);
 }
 
 }  // namespace
