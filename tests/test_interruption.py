@@ -100,10 +100,10 @@ def test_interrupt_ends_the_wait_for_a_program_and_the_process_works_on():
             print("interrupted", count("ExecuteTime"))
         assert x.cpu().isfinite().all()
         check_that_it_works()
-        print("worked after", count("ExecuteTime"))
+        print("worked after")
         sys.exit(7)
     """)
-    assert out == "interrupted 0\ninterrupted 0\nworked after 2\nat the end: 2 2"
+    assert out == "interrupted 0\ninterrupted 0\nworked after\nat the end: 2 2"
     assert code == 7
 
 
