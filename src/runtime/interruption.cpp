@@ -8,18 +8,28 @@
 namespace torch_xla::runtime {
 namespace {
 
-InterruptionHooks hooks;
+// Each by itself: a compilation that was left to the background ends when it ends.
+std::atomic<bool (*)()> is_interruptible_hook{nullptr};
+std::atomic<void (*)()> check_hook{nullptr};
+std::atomic<void (*)()> after_wait_hook{nullptr};
 std::atomic<std::uint64_t> interruption_count{0};
 
 }  // namespace
 
-void set_interruption_hooks(InterruptionHooks new_hooks) { hooks = new_hooks; }
+void set_interruption_hooks(InterruptionHooks hooks) {
+  is_interruptible_hook.store(hooks.is_interruptible);
+  check_hook.store(hooks.check);
+  after_wait_hook.store(hooks.after_wait);
+}
 
-bool is_interruptible() { return hooks.is_interruptible != nullptr && hooks.is_interruptible(); }
+bool is_interruptible() {
+  const auto hook = is_interruptible_hook.load(std::memory_order_acquire);
+  return hook != nullptr && hook();
+}
 
 void check_interruption() {
   try {
-    hooks.check();
+    if (const auto hook = check_hook.load()) hook();
   } catch (...) {
     interruption_count.fetch_add(1);
     throw;
@@ -27,7 +37,7 @@ void check_interruption() {
 }
 
 void after_wait() {
-  if (hooks.after_wait != nullptr) hooks.after_wait();
+  if (const auto hook = after_wait_hook.load()) hook();
 }
 
 std::uint64_t num_interruptions() { return interruption_count.load(); }
