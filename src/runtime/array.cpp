@@ -185,7 +185,7 @@ void Array::wait_ready() const {
 }
 
 std::string Array::description() const {
-  const std::string where = graph::to_string(location_);
+  const std::string where = graph::to_string(location());
   return base::str(base::to_string(shape()), " on xla:", device_->ordinal(),
                    where.empty() ? "" : ", made at ", where);
 }

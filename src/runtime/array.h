@@ -46,8 +46,10 @@ class Array final : public graph::Data {
   Device& device() const { return *device_; }
 
   // The user's line that made it, as far as it is known. Set before other threads see the array.
-  void set_location(graph::Location location) { location_ = location; }
-  graph::Location location() const { return location_; }
+  void set_location(graph::Location location) {
+    location_.store(location, std::memory_order_relaxed);
+  }
+  graph::Location location() const { return location_.load(std::memory_order_relaxed); }
 
   // Blocks until the buffer exists; throws if the launch failed. Both waits are interruptible.
   void wait_launched() const;
@@ -106,7 +108,7 @@ class Array final : public graph::Data {
   std::string description() const;
 
   Device* device_;
-  graph::Location location_ = 0;
+  std::atomic<graph::Location> location_{0};  // lists of what is alive read it at any time
   std::atomic<bool> is_donor_{false};
   std::atomic<bool> is_given_away_{false};
   std::atomic<bool> is_taken_{false};

@@ -97,11 +97,11 @@ TEST(test_a_failure_ends_the_thread_and_no_more) {
   Preloader preloader;
   for (const bool finding : {true, false}) {
     preloader.start(
-        [&]() -> Keys {
+        [finding]() -> Keys {
           if (finding) throw std::bad_alloc();
           return {key(1), key(2)};
         },
-        [&](const base::Hash128&) -> Preloader::ExecutablePtr { throw std::bad_alloc(); });
+        [](const base::Hash128&) -> Preloader::ExecutablePtr { throw std::bad_alloc(); });
     EXPECT(preloader.take(key(1)) == nullptr);
     EXPECT(preloader.take(key(2)) == nullptr);
   }
