@@ -26,8 +26,8 @@ Options defaults_of(std::string_view platform) {
       // Else a NaN that is the second operand of a maximum or minimum is lost.
       {"xla_cpu_enable_fast_min_max", false},
       // The first moves a reshape past a product of gathers out of constants, and then multiplies
-      // the wrong elements. The second computes what is made of constants by an evaluator that takes
-      // 50 us for an element of a window: a cumsum of a million ones compiled for a minute.
+      // the wrong elements. The second computes what is made of constants, by an evaluator of 50 us
+      // for an element of a window: a cumsum of a million ones compiled for a minute.
       {"xla_disable_hlo_passes", std::string("reshape-mover,constant_folding")},
   };
 }
