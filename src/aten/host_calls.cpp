@@ -7,6 +7,7 @@
 #include <ATen/ops/isfinite.h>
 #include <ATen/ops/scalar_tensor.h>
 
+#include <algorithm>
 #include <bit>
 
 #include "aten/dynamic_shapes.h"
@@ -145,6 +146,47 @@ c10::OperatorHandle find_operator(std::string_view name) {
       base::str("aten::", name.substr(0, dot)).c_str(), overload.c_str());
 }
 
+// The overload that writes its results where it is told to, if there is one: they are not copied
+// then, and need no memory of their own.
+std::optional<c10::OperatorHandle> with_out(const c10::OperatorHandle& op) {
+  c10::OperatorName name = op.operator_name();
+  name.overload_name += name.overload_name.empty() ? "out" : "_out";
+  const auto found = c10::Dispatcher::singleton().findSchema(name);
+  const std::size_t count = op.schema().arguments().size() + op.schema().returns().size();
+  const bool fits = found.has_value() && found->schema().arguments().size() == count &&
+                    found->schema().arguments().back().is_out();
+  return fits ? found : std::nullopt;
+}
+
+// Whether the kernel gives its first result in the dtype that the output has, for all that its
+// arguments tell.
+bool keeps_dtype(const torch::jit::Stack& arguments, at::ScalarType dtype) {
+  return std::ranges::all_of(arguments, [&](const c10::IValue& value) {
+    return !value.isTensor() || !value.toTensor().defined() ||
+           value.toTensor().scalar_type() == dtype;
+  });
+}
+
+// True if it did.
+bool run_into_outputs(const HostCall& call, const c10::OperatorHandle& op,
+                      torch::jit::Stack& arguments) {
+  const std::size_t count = call.num_outputs();
+  if (count != op.schema().returns().size() || call.has_attribute(ops::kHostCallResults)) {
+    return false;
+  }
+  const std::optional<c10::OperatorHandle> writer = with_out(op);
+  std::vector<at::Tensor> outputs;
+  for (std::size_t i = 0; i < count; ++i) outputs.push_back(tensor_over(call.output(i)));
+  if (!writer.has_value() || !keeps_dtype(arguments, outputs[0].scalar_type())) return false;
+  for (const at::Tensor& output : outputs) arguments.emplace_back(output);
+  writer->callBoxed(&arguments);
+  for (std::size_t i = 0; i < count; ++i) {
+    base::internal_check(outputs[i].data_ptr() == tensor_over(call.output(i)).data_ptr(),
+                         writer->schema().name(), ": result ", i, " is not as recorded");
+  }
+  return true;
+}
+
 // MKL ends the process over eigenvalues of what is not finite. PyTorch looks in `linalg.eig` alone.
 void check_operands(std::string_view name, const torch::jit::Stack& stack) {
   if (name != "_linalg_eigvals") return;
@@ -164,6 +206,7 @@ void run(const HostCall& call) {
       stack.push_back(arguments.next(argument.real_type()));
     }
     check_operands(name, stack);
+    if (run_into_outputs(call, op, stack)) return;
     op.callBoxed(&stack);
     const std::vector<at::Tensor> results = wanted_of(call, tensors_of(stack));
     base::internal_check(results.size() == call.num_outputs(), "aten::", name, ": ",

@@ -14,6 +14,8 @@ namespace torch_xla::ops {
 namespace {
 
 constexpr std::int64_t kLeastElements = 4096;
+// A function of one element costs little beside what XLA's fusion saves.
+constexpr std::int64_t kLeastForFunctions = 32768;
 
 // The arguments of a call whose operands are all there.
 class Call {
@@ -35,9 +37,9 @@ class Call {
                                [](const Value& v) { return v.num_elements() == 0; });
   }
   // Below this, what is computed is over before a call has begun, and XLA fuses it.
-  bool is_large() const {
+  bool is_large(std::int64_t least = kLeastElements) const {
     return std::ranges::any_of(frame_.operands,
-                               [](const Value& v) { return v.num_elements() >= kLeastElements; });
+                               [=](const Value& v) { return v.num_elements() >= least; });
   }
   bool is_double() const { return dtype() == DType::kFloat64; }
   bool is_wide() const { return dtype() == DType::kFloat32 || dtype() == DType::kFloat64; }
@@ -95,11 +97,40 @@ HostResults sum(const Call& call) {
   return all_if(call.is_large() && (call.is_double() || call.is_half()));
 }
 
+bool is_number(const Call& call) {
+  return call.is_wide() || call.is_half() || call.dtype() == DType::kInt64;
+}
+
+// Whether argument `index` is the last dimension.
+bool is_of_rows(const Call& call, std::size_t index) {
+  const std::int64_t rank = call.operand(0).rank();
+  return rank == 0 || wrap_dim(call.integer(index), rank) == rank - 1;
+}
+
 // XLA scans rows in steps that double, each over all that there is.
 HostResults scan(const Call& call) {
-  const std::int64_t rank = call.operand(0).rank();
-  return all_if(call.is_large() && wrap_dim(call.integer(1), rank) == rank - 1 &&
-                (call.is_wide() || call.is_half() || call.dtype() == DType::kInt64));
+  return all_if(call.is_large() && is_number(call) && is_of_rows(call, 1));
+}
+
+// Here each step costs so much that no size is too small.
+HostResults costly_scan(const Call& call) { return all_if(is_number(call) && is_of_rows(call, 1)); }
+
+// XLA's sort calls a comparison for each pair, of float64 by integers; columns it transposes.
+HostResults sort_along(const Call& call, std::size_t dim) {
+  return all_if(call.is_large() && is_number(call) && (call.is_double() || !is_of_rows(call, dim)));
+}
+HostResults sort(const Call& call) { return sort_along(call, 1); }
+HostResults stable_sort(const Call& call) { return sort_along(call, 2); }
+
+// Of all numbers one is wanted, and XLA sorts them.
+HostResults selection(const Call& call) { return all_if(call.is_large() && is_number(call)); }
+
+// XLA calls the C library for each element, or evaluates a formula of another slow function.
+HostResults function(const Call& call) {
+  return all_if((call.is_wide() || call.is_half()) && call.is_large(kLeastForFunctions));
+}
+HostResults function_of_doubles(const Call& call) {
+  return all_if(call.is_double() && call.is_large(kLeastForFunctions));
 }
 
 using Predicate = HostResults (*)(const Call&);
@@ -114,7 +145,18 @@ const std::unordered_map<std::string_view, Predicate>& predicates() {
       {"linear", product},
       {"_scaled_dot_product_flash_attention_for_cpu", product},
       {"_scaled_dot_product_flash_attention_for_cpu_backward", product},
+      {"mv", product},
+      {"addmv", product},
+      {"dot", product},
+
       {"linalg_cholesky_ex", wide},
+      {"linalg_lu_factor_ex", wide},
+      {"linalg_inv_ex", wide},
+      {"linalg_qr", wide},
+      {"linalg_solve_triangular", wide},
+      {"_linalg_solve_ex", wide},
+      {"_linalg_det", wide},
+      {"_linalg_slogdet", wide},
 
       {"max_pool2d_with_indices", max_pool},
       {"max_pool2d_with_indices_backward", max_pool_gradient},
@@ -138,13 +180,44 @@ const std::unordered_map<std::string_view, Predicate>& predicates() {
       {"mean", sum},
       {"mean.dim", sum},
       {"linalg_vector_norm", large},
+      {"norm.Scalar", large},
+      {"norm.ScalarOpt_dim", large},
       {"prod.dim_int", large},
       {"cumsum", scan},
       {"cumprod", scan},
-      {"cummax", scan},
-      {"cummin", scan},
-      {"logcumsumexp", scan},
+      {"cummax", costly_scan},
+      {"cummin", costly_scan},
+      {"logcumsumexp", costly_scan},
+
+      {"sort", sort},
+      {"sort.stable", stable_sort},
       {"topk", floating},
+      {"kthvalue", selection},
+      {"median", selection},
+      {"median.dim", selection},
+      {"nanmedian", selection},
+      {"nanmedian.dim", selection},
+
+      {"_softmax", product},
+      {"_softmax_backward_data", product},
+      {"im2col", product},
+
+      {"acos", function},
+      {"asin", function},
+      {"atan", function},
+      {"atan2", function},
+      {"cos", function},
+      {"erfinv", function},
+      {"fmod.Scalar", function},
+      {"fmod.Tensor", function},
+      {"lgamma", function},
+      {"remainder.Scalar", function},
+      {"remainder.Tensor", function},
+      {"sin", function},
+      {"digamma", function_of_doubles},
+      {"erf", function_of_doubles},
+      {"log", function_of_doubles},
+      {"rsqrt", function_of_doubles},
   };
   return table;
 }
