@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "aten/dtype_refusals.h"
 #include "aten/errors.h"
 #include "aten/meta_kernel.h"
 #include "aten/stand_ins.h"
@@ -245,18 +246,30 @@ std::vector<const graph::TensorType*> infer_without_meta(const Operator& op,
   return types;
 }
 
+// What the CPU says of the dtypes goes before what we would say of the call.
+std::vector<const graph::TensorType*> infer_checked(const Operator& op, const graph::Entry& entry,
+                                                    const torch::jit::Stack& stack, bool has_meta) {
+  std::vector<const graph::TensorType*> types;
+  try {
+    if (op.lowering->is_untyped && op.effects.empty()) {
+      return infer_by_meta(op, has_meta ? &*op.compiled_meta : nullptr, stack);
+    }
+    types = has_meta ? infer_with_meta(op, entry, stack) : infer_without_meta(op, entry, stack);
+  } catch (const std::exception&) {
+    check_dtypes(op, entry, stack);
+    throw;
+  }
+  check_dtypes(op, entry, stack);
+  return types;
+}
+
 }  // namespace
 
 std::vector<const graph::TensorType*> infer_outputs(const Operator& op, const graph::Entry& entry,
                                                     const torch::jit::Stack& stack) {
   const bool has_meta =
       op.compiled_meta.has_value() && op.effects.empty() && !is_empty_index_add(entry);
-  std::vector<const graph::TensorType*> types;
-  if (op.lowering->is_untyped && op.effects.empty()) {
-    types = infer_by_meta(op, has_meta ? &*op.compiled_meta : nullptr, stack);
-  } else {
-    types = has_meta ? infer_with_meta(op, entry, stack) : infer_without_meta(op, entry, stack);
-  }
+  std::vector<const graph::TensorType*> types = infer_checked(op, entry, stack, has_meta);
   if (op.kind != graph::OpKind::kInPlace) {
     const bool is_channels = has_meta && layout_of(entry.op->name) == Layout::kChannels;
     if (is_channels) set_strides(op, entry, stack, types);

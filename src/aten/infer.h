@@ -2,7 +2,8 @@
 // kernel, which brings its checks along, else from the lowering run on abstract values; the strides
 // of the latter follow PyTorch's rule for elementwise operators. A Meta kernel written in Python is
 // asked last: for strides of other operators' results where operands are not row-major, and for the
-// words of errors (counted as `PythonMetaKernel`; it needs the interpreter).
+// words of errors (counted as `PythonMetaKernel`; it needs the interpreter). What the CPU's kernel
+// would refuse is refused then too (dtype_refusals.h).
 #pragma once
 
 #include <ATen/core/stack.h>
