@@ -284,7 +284,9 @@ void take_from_host(HostResults which, const std::string& name, const graph::Ent
     positions.push_back(static_cast<std::int64_t>(i));
     types.push_back(context.outputs[i]);
   }
-  const hlo::Values called = call_on_host(name, context.builder, args, frame, types, positions);
+  const bool is_whole = positions.size() == entry.outputs.size();
+  const hlo::Values called =
+      call_on_host(name, context.builder, args, frame, types, is_whole ? Dims{} : positions);
   for (std::size_t i = 0; i < positions.size(); ++i) {
     results[static_cast<std::size_t>(positions[i])] = called[i];
   }
