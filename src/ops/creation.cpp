@@ -5,8 +5,8 @@
 #include <complex>
 
 #include "base/error.h"
-#include "ops/promotion.h"
-#include "ops/registry.h"
+#include "ops/expression.h"
+#include "ops/special.h"
 
 namespace torch_xla::ops {
 namespace {
@@ -265,7 +265,7 @@ void check_triangle(std::int64_t row, std::int64_t col) {
   check(col >= 0, "col must be non-negative, got", col);
 }
 
-// A window of which the sequence is one period, or the whole. The values depend on numbers alone.
+// A window of which the sequence is one period, or the whole, computed in float64.
 Value kaiser_window(Context& context, std::int64_t length, bool periodic, double beta,
                     MaybeDType dtype) {
   check(length >= 0,
@@ -273,15 +273,11 @@ Value kaiser_window(Context& context, std::int64_t length, bool periodic, double
   const DType out = output_dtype(context, dtype);
   check(base::is_floating(out),
         "kaiser_window expects floating point dtypes, got: ", base::dtype_info(out).name);
-  const double half = static_cast<double>(length == 1 ? 1 : length - (periodic ? 0 : 1)) / 2;
-  std::vector<double> values;
-  for (std::int64_t i = 0; i < length; ++i) {
-    const double x = (static_cast<double>(i) - half) / half;
-    const double reach = std::abs(beta) * std::sqrt(std::max(0.0, 1 - x * x));
-    const double value = std::cyl_bessel_i(0.0, reach) / std::cyl_bessel_i(0.0, std::abs(beta));
-    values.push_back(length == 1 ? 1 : value);
-  }
-  return hlo::constant(context.builder, Shape{out, {length}}, std::span<const double>(values));
+  if (length == 1) return full(context.builder, {out, {length}}, 1);
+  const double half = static_cast<double>(length - (periodic ? 0 : 1)) / 2;
+  const Value x = (hlo::iota(context.builder, {DType::kFloat64, {length}}, 0) - half) / half;
+  const Value reach = sqrt(max(1.0 - x * x, 0)) * std::abs(beta);
+  return convert(bessel_i0(reach) / std::cyl_bessel_i(0.0, std::abs(beta)), out);
 }
 
 void register_windows(Registry& m) {

@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 #include "hlo/in_place.h"
-#include "ops/promotion.h"
+#include "ops/expression.h"
 #include "ops/reduce.h"
 #include "ops/registry.h"
 
@@ -29,33 +29,28 @@ struct Alignment {
   Dims state_dims() const { return {batch, states}; }
   Dims step_dims() const { return {steps, batch, states}; }
 
-  // A bool constant over (batch, state).
-  Value mask(hlo::Builder& builder,
-             const std::function<bool(std::size_t b, std::int64_t s)>& holds) const {
-    std::vector<std::int64_t> elements;
-    for (std::size_t b = 0; b < target_lengths.size(); ++b) {
-      for (std::int64_t s = 0; s < states; ++s) elements.push_back(holds(b, s));
-    }
-    return hlo::constant(builder, {DType::kBool, state_dims()}, elements);
+  // Over (batch, state), int64: the state, and a number of each batch element.
+  Value state(hlo::Builder& builder) const {
+    return hlo::iota(builder, {DType::kInt64, state_dims()}, 1);
   }
+  Value repeated(hlo::Builder& builder, const Dims& numbers) const {
+    const Value per_batch =
+        hlo::constant(builder, {DType::kInt64, {batch}}, std::span<const std::int64_t>(numbers));
+    return hlo::broadcast_in_dim(per_batch, state_dims(), {0});
+  }
+  // The last state that a target has: the blank after its last label.
+  Value last_state(hlo::Builder& builder) const { return repeated(builder, target_lengths) * 2.0; }
   // The states in which a complete alignment may end: the last label and the blank after it.
   Value is_final(hlo::Builder& builder) const {
-    return mask(builder, [this](std::size_t b, std::int64_t s) {
-      const std::int64_t last = 2 * target_lengths[b];
-      return s == last || s == last - 1;
-    });
+    const Value last = last_state(builder);
+    return equal(state(builder), last) | equal(state(builder), last - 1.0);
   }
   // The states that the target has.
   Value is_state(hlo::Builder& builder) const {
-    return mask(builder,
-                [this](std::size_t b, std::int64_t s) { return s <= 2 * target_lengths[b]; });
+    return less_equal(state(builder), last_state(builder));
   }
   // The input lengths along (batch, state), int64.
-  Value lengths(hlo::Builder& builder) const {
-    const Value per_batch = hlo::constant(builder, {DType::kInt64, {batch}},
-                                          std::span<const std::int64_t>(input_lengths));
-    return hlo::broadcast_in_dim(per_batch, state_dims(), {0});
-  }
+  Value lengths(hlo::Builder& builder) const { return repeated(builder, input_lengths); }
 };
 
 Alignment alignment_of(Value log_probs, Value targets, const Dims& input_lengths,
@@ -83,13 +78,11 @@ Value labels_of(const Alignment& a, Value targets, std::int64_t blank) {
   hlo::Builder& builder = targets.builder();
   const Value blanks = hlo::full(builder, {DType::kInt32, a.state_dims()}, blank);
   if (targets.num_elements() == 0 || a.states == 1) return blanks;
-  std::vector<std::int64_t> index;
+  Dims starts;
   std::int64_t start = 0;
   for (std::size_t b = 0; b < a.target_lengths.size(); ++b) {
     if (targets.rank() == 2) start = static_cast<std::int64_t>(b) * targets.dim(1);
-    for (std::int64_t s = 0; s < a.states; ++s) {
-      index.push_back(std::min(start + s / 2, targets.num_elements() - 1));
-    }
+    starts.push_back(start);
     start += a.target_lengths[b];
   }
   const Value flat = hlo::reshape(convert(targets, DType::kInt32), {targets.num_elements()});
@@ -97,10 +90,11 @@ Value labels_of(const Alignment& a, Value targets, std::int64_t blank) {
   numbers.collapsed_slice_dims = {0};
   numbers.start_index_map = {0};
   numbers.index_vector_dim = 2;
-  const Value at =
-      hlo::constant(builder, {DType::kInt64, a.state_dims()}, std::span<const std::int64_t>(index));
-  const Value is_label = a.mask(builder, [](std::size_t, std::int64_t s) { return s % 2 == 1; });
-  return hlo::select(is_label, hlo::gather(flat, at, numbers, {1}), blanks);
+  const Value state = a.state(builder);
+  const Value index = min(a.repeated(builder, starts) + state / 2.0,
+                          static_cast<double>(targets.num_elements() - 1));
+  const Value is_label = equal(hlo::remainder(state, hlo::full_like(state, 2)), 1);
+  return hlo::select(is_label, hlo::gather(flat, index, numbers, {1}), blanks);
 }
 
 // The log probability of each state's label: (step, batch, state).
@@ -170,9 +164,8 @@ Value run_steps(const Alignment& a, Value log_probs, bool upwards, const Step& n
 // The log probability of all paths up to each step and state.
 Value forward_scores(const Alignment& a, Value log_probs, Value labels) {
   hlo::Builder& builder = log_probs.builder();
-  const Value is_start = a.mask(builder, [&](std::size_t b, std::int64_t s) {
-    return s == 0 || (s == 1 && a.target_lengths[b] > 0);
-  });
+  // The blank before the first label, and that label if there is one.
+  const Value is_start = less_equal(a.state(builder), min(a.last_state(builder), 1));
   const Value is_state = a.is_state(builder);
   const Value skips = may_skip(labels, 1);
   const Value lengths = a.lengths(builder);

@@ -317,9 +317,10 @@ Value max_pool_backward(Value grad_output, Value self, const PoolWindow& w, Valu
               scalar_type_name(grad_output.dtype()));
   if (self.num_elements() == 0) return full_like(self, 0);
   const Value grad = convert(grad_output, accumulate_dtype(self.dtype()));
-  const Value out = base::num_elements(w.kernel) <= kMostSlices
-                        ? GradientBySlices(grad, indices, w).emit()
-                        : scatter_spatial(grad, indices, self.dims(), w.rank(), hlo::add);
+  const bool by_slices =
+      base::num_elements(w.kernel) <= kMostSlices && base::num_elements(w.stride) <= kMostSlices;
+  const Value out = by_slices ? GradientBySlices(grad, indices, w).emit()
+                              : scatter_spatial(grad, indices, self.dims(), w.rank(), hlo::add);
   return convert(out, self.dtype());
 }
 

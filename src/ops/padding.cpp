@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "ops/expression.h"
+#include "ops/indexing.h"
 #include "ops/reduce.h"
 #include "ops/views.h"
 
@@ -205,9 +207,27 @@ void check_patch_dtype(Value self, const char* kernel) {
   check_implemented(is_supported, kernel, self.dtype());
 }
 
+// Of more positions in the kernel, rows and columns are gathered, so that the text is bounded.
+constexpr std::int64_t kMostSlices = 128;
+
+// Where the windows' elements lie in the padded image, down or across: [kernel, block], int64.
+Value window_places(hlo::Builder& builder, const Patches& p, std::size_t d) {
+  const Shape table{DType::kInt64, {p.kernel[d], p.blocks[d]}};
+  return hlo::iota(builder, table, 0) * static_cast<double>(p.dilation[d]) +
+         hlo::iota(builder, table, 1) * static_cast<double>(p.stride[d]);
+}
+
+Value gather_patches(Value padded, const Patches& p) {
+  const Value columns = take_slices(padded, 3, window_places(padded.builder(), p, 1));
+  const Value all = take_slices(columns, 2, window_places(padded.builder(), p, 0));
+  return hlo::transpose(all, {0, 1, 2, 4, 3, 5});
+}
+
 Value take_patches(Value image, const Patches& p) {
   const Value padded =
       pad_with_zeros(image, {0, 0, p.padding[0], p.padding[1]}, {0, 0, p.padding[0], p.padding[1]});
+  const Dims dims{image.dim(0), image.dim(1) * p.size(), p.blocks[0] * p.blocks[1]};
+  if (p.size() > kMostSlices) return hlo::reshape(gather_patches(padded, p), dims);
   hlo::Values parts;
   for (std::int64_t i = 0; i < p.kernel[0]; ++i) {
     const std::int64_t row = i * p.dilation[0];
@@ -220,7 +240,7 @@ Value take_patches(Value image, const Patches& p) {
     }
   }
   const Value patches = parts.size() == 1 ? parts[0] : hlo::concatenate(parts, 2);
-  return hlo::reshape(patches, {image.dim(0), image.dim(1) * p.size(), p.blocks[0] * p.blocks[1]});
+  return hlo::reshape(patches, dims);
 }
 
 Value im2col(Value self, const Dims& kernel, const Dims& dilation, const Dims& padding,
@@ -245,10 +265,38 @@ Value im2col(Value self, const Dims& kernel, const Dims& dilation, const Dims& p
   return is_batched ? out : remove_dim(out, 0);
 }
 
+// The inverse of `gather_patches`, with what meets added: [N, C, kernel, kernel, block, block] to
+// the padded image, one dimension after the other.
+Value scatter_patches(Value patches, const Dims& padded, const Patches& p) {
+  const std::int64_t batch = patches.dim(0);
+  const std::int64_t channels = patches.dim(1);
+  const auto scattered = [&](Value updates, const Dims& dims, std::int64_t dim, std::size_t d) {
+    const Value places =
+        hlo::reshape(window_places(updates.builder(), p, d), {p.kernel[d] * p.blocks[d]});
+    const Value zeros = full(updates.builder(), {updates.dtype(), dims}, 0);
+    return scatter_slices(zeros, dim, places, updates, hlo::add);
+  };
+  const std::int64_t down = p.kernel[0] * p.blocks[0];
+  const std::int64_t across = p.kernel[1] * p.blocks[1];
+  const Value updates =
+      hlo::reshape(hlo::transpose(patches, {0, 1, 2, 4, 3, 5}), {batch, channels, down, across});
+  const Value rows = scattered(updates, {batch, channels, padded[0], across}, 2, 0);
+  return scattered(rows, {batch, channels, padded[0], padded[1]}, 3, 1);
+}
+
 // The sum of the patches, each at the place that it was taken from.
 Value put_patches(Value columns, const Dims& image, const Patches& p) {
   const std::int64_t batch = columns.dim(0);
   const std::int64_t channels = columns.dim(1) / p.size();
+  if (p.size() > kMostSlices) {
+    const Value all = hlo::reshape(
+        columns, {batch, channels, p.kernel[0], p.kernel[1], p.blocks[0], p.blocks[1]});
+    const Dims& margin = p.padding;
+    const Value padded =
+        scatter_patches(all, {image[0] + 2 * margin[0], image[1] + 2 * margin[1]}, p);
+    return slice_dim(slice_dim(padded, 2, margin[0], margin[0] + image[0]), 3, margin[1],
+                     margin[1] + image[1]);
+  }
   const Value patches =
       hlo::reshape(columns, {batch, channels, p.size(), p.blocks[0], p.blocks[1]});
   const Value zero = scalar(columns.builder(), columns.dtype(), 0);

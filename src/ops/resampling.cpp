@@ -1,15 +1,17 @@
 // Resampling to another size, one dimension after the other: nearest, linear, cubic and antialiased
 // filters, and their gradients. Which inputs make an output, and with what weights, depends on
-// sizes alone, so it is worked out here and enters the program as constants: few taps become
-// gathers, many taps and all gradients a product with the matrix of the weights.
+// sizes alone; the program computes it once, in tables, so that its text does not grow with the
+// output. Few taps become gathers, many taps and all gradients a product with the matrix of the
+// weights.
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <limits>
 #include <numbers>
 #include <optional>
-#include <utility>
 
 #include "base/error.h"
+#include "ops/expression.h"
 #include "ops/indexing.h"
 #include "ops/reduce.h"
 #include "ops/views.h"
@@ -20,21 +22,27 @@ namespace {
 using base::check;
 using MaybeScale = std::optional<double>;
 
-std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
-
-// output[o] = sum over t of weights[o][t] * input[indices[o][t]].
+// output[o] = sum over t of weights[o][t] * input[first[o] + t], where places beyond an edge of the
+// input are that at the edge.
 struct Taps {
   std::int64_t input_size = 0;
-  std::int64_t output_size = 0;
-  std::int64_t count = 0;  // per output
-  std::vector<std::int64_t> indices;
-  std::vector<double> weights;
+  std::int64_t count = 0;    // per output
+  std::int64_t repeats = 0;  // how often each input is repeated, if that is all; nothing follows
+  Value first = {};          // [output], int64
+  Value weights = {};        // [output, count]; without, each is 1
 
-  Taps(std::int64_t input, std::int64_t output, std::int64_t taps)
-      : input_size(input), output_size(output), count(taps) {}
-  void add(std::int64_t index, double weight) {
-    indices.push_back(std::clamp<std::int64_t>(index, 0, input_size - 1));
-    weights.push_back(weight);
+  std::int64_t output_size() const { return first.dim(0); }
+  // [output, count], int64, not at the edge yet.
+  Value places() const {
+    const Dims table{output_size(), count};
+    return hlo::add(hlo::broadcast_in_dim(first, table, {0}),
+                    hlo::iota(first.builder(), {DType::kInt64, table}, 1));
+  }
+  Value indices() const {
+    const DType narrow =
+        input_size <= std::numeric_limits<std::int32_t>::max() ? DType::kInt32 : DType::kInt64;
+    const Value all = places();
+    return convert(min(max(all, 0), static_cast<double>(input_size - 1)), narrow);
   }
 };
 
@@ -49,92 +57,120 @@ Real step_size(std::int64_t input, std::int64_t output, bool align_corners, Mayb
   return static_cast<Real>(input) / static_cast<Real>(output);
 }
 
-template <typename Real>
-Real source_position(Real step, std::int64_t o, bool align_corners, bool is_clamped) {
-  if (align_corners) return step * static_cast<Real>(o);
-  const Real position = step * (static_cast<Real>(o) + Real(0.5)) - Real(0.5);
-  return is_clamped && position < 0 ? Real(0) : position;
-}
-
 struct Resampling {
   bool align_corners = false;
   MaybeScale scale;
 };
 
-Taps nearest_taps(std::int64_t input, std::int64_t output, const Resampling& r, float shift) {
-  Taps taps(input, output, 1);
-  const auto step = step_size<float>(input, output, false, r.scale);
-  for (std::int64_t o = 0; o < output; ++o) {
-    const auto position = std::floor((static_cast<float>(o) + shift) * step);
-    taps.add(static_cast<std::int64_t>(position), 1);
+// A product, rounded before anything is added: the least of it and the greatest number is the same,
+// but nothing that XLA or LLVM fuses. Indices and weights are computed in loops of their own, and
+// would not fit if one of them rounded a position otherwise.
+Value rounded(Value product) {
+  const bool is_double = product.dtype() == DType::kFloat64;
+  return min(product, is_double ? std::numeric_limits<double>::max()
+                                : static_cast<double>(std::numeric_limits<float>::max()));
+}
+
+// One dimension to be resampled. Positions are computed in the type that PyTorch uses: float64 for
+// float64 and bytes.
+struct Line {
+  hlo::Builder& builder;
+  DType dtype;  // of positions
+  std::int64_t input;
+  std::int64_t output;
+  Resampling how;
+
+  double step() const {
+    return dtype == DType::kFloat64 ? step_size<double>(input, output, how.align_corners, how.scale)
+                                    : step_size<float>(input, output, how.align_corners, how.scale);
   }
-  return taps;
-}
-
-Taps floor_taps(std::int64_t input, std::int64_t output, const Resampling& r) {
-  return nearest_taps(input, output, r, 0.0F);
-}
-
-Taps exact_taps(std::int64_t input, std::int64_t output, const Resampling& r) {
-  return nearest_taps(input, output, r, 0.5F);
-}
-
-template <typename Real>
-Taps linear_taps_in(std::int64_t input, std::int64_t output, const Resampling& r) {
-  Taps taps(input, output, 2);
-  const auto step = step_size<Real>(input, output, r.align_corners, r.scale);
-  for (std::int64_t o = 0; o < output; ++o) {
-    const Real position = source_position<Real>(step, o, r.align_corners, true);
-    const auto index = std::min(static_cast<std::int64_t>(position), input - 1);
-    const Real fraction = std::clamp<Real>(position - static_cast<Real>(index), Real(0), Real(1));
-    taps.add(index, Real(1) - fraction);
-    taps.add(index + 1, fraction);
+  Value outputs() const { return hlo::iota(builder, {dtype, {output}}, 0); }
+  Value centers() const { return rounded((outputs() + 0.5) * step()); }
+  Value positions() const {
+    return how.align_corners ? rounded(outputs() * step()) : centers() - 0.5;
   }
-  return taps;
+};
+
+// Towards zero, int64.
+Value as_indices(Value positions) { return convert(positions, DType::kInt64); }
+
+// The columns, [output] each, side by side.
+Value table_of(const hlo::Values& columns) {
+  hlo::Values parts;
+  for (const Value& column : columns) parts.push_back(insert_dim(column, 1));
+  return hlo::concatenate(parts, 1);
+}
+
+// The size ratio when every output is a whole-number repeat of its input, else 0. What is nearest
+// only grows, so that the ends of each repeat tell.
+std::int64_t repeats_of(std::int64_t input, std::int64_t output, float step, float shift) {
+  if (input == 0 || output == 0 || output % input != 0) return 0;
+  const std::int64_t ratio = output / input;
+  const auto nearest = [&](std::int64_t o) {
+    const float position = std::floor((static_cast<float>(o) + shift) * step);
+    return std::min(static_cast<std::int64_t>(position), input - 1);
+  };
+  for (std::int64_t i = 0; i < input; ++i) {
+    if (nearest(i * ratio) != i || nearest((i + 1) * ratio - 1) != i) return 0;
+  }
+  return ratio;
+}
+
+// In float32 for every dtype.
+Taps nearest_taps(Line line, float shift) {
+  line.dtype = DType::kFloat32;
+  line.how.align_corners = false;
+  const auto step = static_cast<float>(line.step());
+  const std::int64_t repeats = repeats_of(line.input, line.output, step, shift);
+  if (repeats > 0) return {line.input, 1, repeats};
+  const Value first = as_indices(floor((line.outputs() + shift) * step));
+  return {line.input, 1, 0, first};
+}
+
+Taps floor_taps(const Line& line) { return nearest_taps(line, 0.0F); }
+Taps exact_taps(const Line& line) { return nearest_taps(line, 0.5F); }
+
+Taps linear_taps(const Line& line) {
+  const Value position = max(line.positions(), 0);
+  const Value first = min(as_indices(position), static_cast<double>(line.input - 1));
+  const Value fraction = min(max(position - convert(first, line.dtype), 0), 1);
+  return {line.input, 2, 0, first, table_of({1.0 - fraction, fraction})};
 }
 
 // The cubic convolution kernel with the given parameter: at distances up to 1, and from 1 to 2.
-double cubic_near(double x, double a) { return ((a + 2) * x - (a + 3)) * x * x + 1; }
-double cubic_far(double x, double a) { return ((a * x - 5 * a) * x + 8 * a) * x - 4 * a; }
+Value cubic_near(Value x, double a) { return ((x * (a + 2)) - (a + 3)) * x * x + 1.0; }
+Value cubic_far(Value x, double a) { return ((x * a - 5 * a) * x + 8 * a) * x - 4 * a; }
 
-template <typename Real>
-Taps cubic_taps_in(std::int64_t input, std::int64_t output, const Resampling& r) {
+Taps cubic_taps(const Line& line) {
   constexpr double a = -0.75;
-  Taps taps(input, output, 4);
-  const auto step = step_size<Real>(input, output, r.align_corners, r.scale);
-  for (std::int64_t o = 0; o < output; ++o) {
-    const Real position = source_position<Real>(step, o, r.align_corners, false);
-    const auto index = std::min(static_cast<std::int64_t>(std::floor(position)), input - 1);
-    const double t = std::clamp<double>(position - static_cast<Real>(index), 0, 1);
-    taps.add(index - 1, cubic_far(t + 1, a));
-    taps.add(index, cubic_near(t, a));
-    taps.add(index + 1, cubic_near(1 - t, a));
-    taps.add(index + 2, cubic_far(2 - t, a));
-  }
-  return taps;
+  const Value position = line.positions();
+  const Value index = min(as_indices(floor(position)), static_cast<double>(line.input - 1));
+  const Value fraction = min(max(position - convert(index, line.dtype), 0), 1);
+  const Value t = convert(fraction, DType::kFloat64);
+  const Value weights = table_of(
+      {cubic_far(t + 1.0, a), cubic_near(t, a), cubic_near(1.0 - t, a), cubic_far(2.0 - t, a)});
+  return {line.input, 4, 0, index - 1.0, weights};
 }
 
 // A filter for antialiasing: its weight at a distance, and how far it reaches.
 struct Filter {
-  double (*weight)(double distance);
+  Value (*weight)(Value distance);
   double reach;
 };
 
-double triangle_weight(double x) { return std::max(0.0, 1 - std::abs(x)); }
+Value triangle_weight(Value x) { return max(1.0 - abs(x), 0); }
 
-double cubic_weight(double x) {
+Value cubic_weight(Value x) {
   constexpr double a = -0.5;
-  x = std::abs(x);
-  if (x < 1) return cubic_near(x, a);
-  return x < 2 ? cubic_far(x, a) : 0;
+  x = abs(x);
+  return where(less(x, 1), cubic_near(x, a), where(less(x, 2), cubic_far(x, a), 0));
 }
 
-double lanczos_weight(double x) {
+Value lanczos_weight(Value x) {
   constexpr double lobes = 3;
-  if (x == 0) return 1;
-  if (std::abs(x) >= lobes) return 0;
-  const double angle = std::numbers::pi * x;
-  return std::sin(angle) / angle * std::sin(angle / lobes) / (angle / lobes);
+  const Value angle = where(equal(x, 0), 1, x * std::numbers::pi);
+  const Value weight = sine(angle) / angle * sine(angle / lobes) / (angle / lobes);
+  return where(equal(x, 0), 1, where(greater_equal(abs(x), lobes), 0, weight));
 }
 
 constexpr Filter kTriangle{triangle_weight, 1};
@@ -142,72 +178,33 @@ constexpr Filter kCubic{cubic_weight, 2};
 constexpr Filter kLanczos{lanczos_weight, 3};
 
 // A filter stretched over what one output covers when the size falls.
-template <typename Real>
-Taps filter_taps_in(std::int64_t input, std::int64_t output, const Resampling& r,
-                    const Filter& filter) {
-  const auto step = step_size<Real>(input, output, r.align_corners, r.scale);
-  const Real stretch = std::max<Real>(step, 1);
-  const Real reach = static_cast<Real>(filter.reach) * stretch;
+Taps filter_taps(const Line& line, const Filter& filter) {
+  const double stretch = std::max(line.step(), 1.0);
+  const double reach = filter.reach * stretch;
   const auto count = static_cast<std::int64_t>(std::ceil(reach)) * 2 + 1;
-  Taps taps(input, output, count);
-  for (std::int64_t o = 0; o < output; ++o) {
-    const Real center = step * (static_cast<Real>(o) + Real(0.5));
-    const auto first =
-        std::max<std::int64_t>(static_cast<std::int64_t>(center - reach + Real(0.5)), 0);
-    const auto end = std::min(static_cast<std::int64_t>(center + reach + Real(0.5)), input);
-    std::vector<double> weights(at(count), 0.0);
-    double sum = 0;
-    for (std::int64_t t = 0; t < std::min(end - first, count); ++t) {
-      const Real distance = (static_cast<Real>(t + first) - center + Real(0.5)) / stretch;
-      weights[at(t)] = filter.weight(distance);
-      sum += weights[at(t)];
-    }
-    for (std::int64_t t = 0; t < count; ++t) {
-      taps.add(first + t, sum == 0 ? 0 : weights[at(t)] / sum);
-    }
-  }
+  const Dims dims{line.output, count};
+  const Value center = line.centers();
+  const Value first = max(as_indices(center - reach + 0.5), 0);
+  const Value end = min(as_indices(center + reach + 0.5), static_cast<double>(line.input));
+  Taps taps{line.input, count, 0, first};
+  const Value places = taps.places();
+  const Value distance =
+      (convert(places, line.dtype) - hlo::broadcast_in_dim(center, dims, {0}) + 0.5) / stretch;
+  const Value is_reached = less(places, hlo::broadcast_in_dim(end, dims, {0}));
+  const Value weights = where(is_reached, filter.weight(convert(distance, DType::kFloat64)), 0);
+  const Value sum = hlo::broadcast_in_dim(reduce_sum(weights, {1}), dims, {0});
+  taps.weights = where(equal(sum, 0), 0, weights / sum);
   return taps;
 }
 
-using MakeTaps =
-    std::function<Taps(DType, std::int64_t input, std::int64_t output, const Resampling&)>;
+using MakeTaps = std::function<Taps(const Line& line)>;
 
-// The taps computed in the type that PyTorch uses for tensors of the dtype: float64 for bytes.
-template <auto InFloat, auto InDouble, typename... Extra>
-MakeTaps taps_by_dtype(Extra... extra) {
-  return [=](DType dtype, std::int64_t input, std::int64_t output, const Resampling& r) {
-    return dtype == DType::kFloat64 || dtype == DType::kUInt8 ? InDouble(input, output, r, extra...)
-                                                              : InFloat(input, output, r, extra...);
-  };
+Taps taps_of(Value self, std::int64_t input, std::int64_t output, const Resampling& how,
+             const MakeTaps& make) {
+  const DType dtype = self.dtype();
+  const bool is_double = dtype == DType::kFloat64 || dtype == DType::kUInt8;
+  return make({self.builder(), is_double ? DType::kFloat64 : DType::kFloat32, input, output, how});
 }
-
-// One tap's index, or weight, for every output.
-std::vector<std::int64_t> tap_indices(const Taps& taps, std::int64_t t) {
-  std::vector<std::int64_t> out;
-  for (std::int64_t o = 0; o < taps.output_size; ++o) {
-    out.push_back(taps.indices[at(o * taps.count + t)]);
-  }
-  return out;
-}
-std::vector<double> tap_weights(const Taps& taps, std::int64_t t) {
-  std::vector<double> out;
-  for (std::int64_t o = 0; o < taps.output_size; ++o) {
-    out.push_back(taps.weights[at(o * taps.count + t)]);
-  }
-  return out;
-}
-
-// The size ratio when every output is a whole-number repeat of its input, else 0.
-std::int64_t repeats_of(const Taps& taps) {
-  if (taps.count != 1 || taps.input_size == 0 || taps.output_size % taps.input_size != 0) return 0;
-  const std::int64_t ratio = taps.output_size / taps.input_size;
-  for (std::int64_t o = 0; o < taps.output_size; ++o) {
-    if (taps.indices[at(o)] != o / ratio) return 0;
-  }
-  return ratio;
-}
-
-bool is_identity(const Taps& taps) { return repeats_of(taps) == 1; }
 
 Dims split_dim(const Dims& dims, std::int64_t dim, std::int64_t outer, std::int64_t inner) {
   Dims out = with_dim(dims, dim, outer);
@@ -223,37 +220,46 @@ Value repeat_dim(Value self, std::int64_t dim, std::int64_t ratio) {
                       with_dim(self.dims(), dim, self.dim(dim) * ratio));
 }
 
+// The indices and the weights in the dtype, behind a barrier, so that simplifications do not pull
+// them into the loops that use them.
+struct Tables {
+  Value indices;
+  Value weights;
+};
+Tables tables_of(const Taps& taps, DType dtype) {
+  if (!taps.weights) {
+    const Value indices = hlo::optimization_barrier({taps.indices()})[0];
+    return {indices, full(indices.builder(), {dtype, indices.dims()}, 1)};
+  }
+  const hlo::Values tables =
+      hlo::optimization_barrier({taps.indices(), convert(taps.weights, dtype)});
+  return {tables[0], tables[1]};
+}
+
 Value gather_taps(Value self, std::int64_t dim, const Taps& taps) {
-  hlo::Builder& builder = self.builder();
-  const Dims dims{taps.output_size};
+  const Tables tables = tables_of(taps, self.dtype());
+  const auto column = [](Value table, std::int64_t t) {
+    return remove_dim(slice_dim(table, 1, t, t + 1), 1);
+  };
   Value sum;
   for (std::int64_t t = 0; t < taps.count; ++t) {
-    const std::vector<std::int64_t> tap = tap_indices(taps, t);
-    const Value indices =
-        hlo::constant(builder, Shape{DType::kInt32, dims}, std::span<const std::int64_t>(tap));
-    Value part = take_slices(self, dim, indices);
+    Value part = take_slices(self, dim, column(tables.indices, t));
     if (taps.count > 1) {
-      const std::vector<double> factors = tap_weights(taps, t);
-      const Value weights =
-          hlo::constant(builder, Shape{self.dtype(), dims}, std::span<const double>(factors));
-      part = hlo::multiply(part, hlo::broadcast_in_dim(weights, part.dims(), {dim}));
+      part = part * hlo::broadcast_in_dim(column(tables.weights, t), part.dims(), {dim});
     }
-    sum = sum ? hlo::add(sum, part) : part;
+    sum = sum ? sum + part : part;
   }
   return sum;
 }
 
 // The weights as a matrix, [output, input].
-Value weight_matrix(hlo::Builder& builder, const Taps& taps, DType dtype) {
-  const Dims table{taps.output_size, taps.count};
-  const Dims dims{taps.output_size, taps.input_size, taps.count};
-  const Value weights = hlo::constant(builder, Shape{dtype, table}, std::span(taps.weights));
-  const Value indices =
-      hlo::constant(builder, Shape{DType::kInt32, table}, std::span(taps.indices));
-  const Value position = hlo::iota(builder, Shape{DType::kInt32, dims}, 1);
-  const Value is_tap = hlo::eq(position, hlo::broadcast_in_dim(indices, dims, {0, 2}));
-  const Value spread = hlo::broadcast_in_dim(weights, dims, {0, 2});
-  return reduce_sum(hlo::select(is_tap, spread, full_like(spread, 0)), {2});
+Value weight_matrix(const Taps& taps, DType dtype) {
+  const Tables tables = tables_of(taps, dtype);
+  const Dims dims{taps.output_size(), taps.input_size, taps.count};
+  const Value position = hlo::iota(taps.first.builder(), {tables.indices.dtype(), dims}, 1);
+  const Value is_tap = hlo::eq(position, hlo::broadcast_in_dim(tables.indices, dims, {0, 2}));
+  const Value spread = hlo::broadcast_in_dim(tables.weights, dims, {0, 2});
+  return reduce_sum(where(is_tap, spread, 0), {2});
 }
 
 // The sum over a dimension of `self` with one of the matrix.
@@ -270,44 +276,51 @@ Value contract(Value self, std::int64_t dim, Value matrix, std::int64_t matrix_d
 constexpr std::int64_t kMaxGatheredTaps = 4;
 
 Value resample_dim(Value self, std::int64_t dim, const Taps& taps) {
-  if (is_identity(taps)) return self;
-  if (const std::int64_t ratio = repeats_of(taps); ratio > 0) return repeat_dim(self, dim, ratio);
+  if (taps.repeats == 1) return self;
+  if (taps.repeats > 0) return repeat_dim(self, dim, taps.repeats);
   if (taps.count <= kMaxGatheredTaps) return gather_taps(self, dim, taps);
-  return contract(self, dim, weight_matrix(self.builder(), taps, self.dtype()), 1);
+  return contract(self, dim, weight_matrix(taps, self.dtype()), 1);
 }
 
 Value gradient_of_dim(Value grad, std::int64_t dim, const Taps& taps) {
-  if (is_identity(taps)) return grad;
-  if (const std::int64_t ratio = repeats_of(taps); ratio > 0) {
-    return reduce_sum(hlo::reshape(grad, split_dim(grad.dims(), dim, taps.input_size, ratio)),
-                      {dim + 1});
+  if (taps.repeats == 1) return grad;
+  if (taps.repeats > 0) {
+    const Dims split = split_dim(grad.dims(), dim, taps.input_size, taps.repeats);
+    return reduce_sum(hlo::reshape(grad, split), {dim + 1});
   }
-  return contract(grad, dim, weight_matrix(grad.builder(), taps, grad.dtype()), 0);
+  return contract(grad, dim, weight_matrix(taps, grad.dtype()), 0);
 }
 
-// Taps beyond an edge added to those at the edge.
-void merge_taps(Taps& taps) {
-  for (std::size_t i = 0; i < taps.indices.size(); ++i) {
-    std::size_t first = i - i % at(taps.count);
-    while (taps.indices[first] != taps.indices[i]) ++first;
-    if (first < i) taps.weights[first] += std::exchange(taps.weights[i], 0);
-  }
+// The weights with those beyond an edge added to that at the edge.
+Value merged_weights(const Taps& taps) {
+  const Value places = taps.places();
+  const auto last = static_cast<double>(taps.input_size - 1);
+  const auto sum_where = [&](Value condition) {
+    const Value sum = reduce_sum(where(condition, taps.weights, 0), {1});
+    return hlo::broadcast_in_dim(sum, places.dims(), {0});
+  };
+  const Value is_low = less(places, 0);
+  const Value is_high = greater(places, last);
+  return where(is_low | is_high, 0, taps.weights) + where(equal(places, 0), sum_where(is_low), 0) +
+         where(equal(places, last), sum_where(is_high), 0);
 }
 
 // The weights rounded to 16 bits, with as many of them after the point as the greatest allows.
-void round_to_fixed_point(std::vector<double>& weights) {
-  const double greatest = *std::max_element(weights.begin(), weights.end());
-  double one = 1;
-  while (one < (1 << 22) && std::floor(0.5 + greatest * one * 2) < (1 << 15)) one *= 2;
-  for (double& weight : weights) weight = std::round(weight * one) / one;
+Value rounded_to_fixed_point(Value weights) {
+  std::vector<double> powers;
+  for (int bits = 0; bits <= 22; ++bits) powers.push_back(std::ldexp(1.0, bits));
+  const Value ones = hlo::constant(weights.builder(), {weights.dtype(), {std::ssize(powers)}},
+                                   std::span<const double>(powers));
+  const Value greatest = floor(ones * reduce_max(weights, {0, 1}) + 0.5);
+  const Value one = reduce_max(where(less(greatest, 1 << 15), ones, 1), {0});
+  return hlo::round_nearest_afz(weights * one) / one;
 }
 
 // Bytes are weighed in fixed point and rounded after each dimension, the last one first, as image
 // libraries do.
 Value resample_bytes(Value self, std::int64_t dim, Taps taps) {
-  if (taps.count == 1 || taps.output_size == 0) return resample_dim(self, dim, taps);
-  merge_taps(taps);
-  round_to_fixed_point(taps.weights);
+  if (taps.count == 1 || taps.output_size() == 0) return resample_dim(self, dim, taps);
+  taps.weights = rounded_to_fixed_point(merged_weights(taps));
   const Value out = resample_dim(convert(self, DType::kFloat32), dim, taps);
   const Value rounded = hlo::floor(hlo::add(out, full_like(out, 0.5)));
   hlo::Builder& builder = self.builder();
@@ -335,7 +348,7 @@ Value resample(Value self, const Dims& output_size, bool align_corners, const Sc
   for (std::size_t i = output_size.size(); i-- > 0;) {
     const auto dim = static_cast<std::int64_t>(i) + 2;
     const Taps taps =
-        make_taps(dtype, self.dim(dim), output_size[i], Resampling{align_corners, scales[i]});
+        taps_of(self, self.dim(dim), output_size[i], {align_corners, scales[i]}, make_taps);
     if (taps.count > 1 && !is_integral) out = convert(out, accumulate_dtype(dtype));
     out = is_integral ? resample_bytes(out, dim, taps) : resample_dim(out, dim, taps);
   }
@@ -350,7 +363,7 @@ Value resample_gradient(Value grad, const Dims& output_size, const Dims& input_s
   Value out = convert(grad, accumulate_dtype(dtype));
   for (std::size_t i = 0; i < output_size.size(); ++i) {
     const Taps taps =
-        make_taps(dtype, input_size[i + 2], output_size[i], Resampling{align_corners, scales[i]});
+        taps_of(grad, input_size[i + 2], output_size[i], {align_corners, scales[i]}, make_taps);
     out = gradient_of_dim(out, static_cast<std::int64_t>(i) + 2, taps);
   }
   return convert(out, dtype);
@@ -412,16 +425,14 @@ void register_linear_and_trilinear(Registry& m, const MakeTaps& make) {
 }  // namespace
 
 void register_resampling(Registry& m) {
-  const MakeTaps linear = taps_by_dtype<linear_taps_in<float>, linear_taps_in<double>>();
-  const MakeTaps cubic = taps_by_dtype<cubic_taps_in<float>, cubic_taps_in<double>>();
   const auto filter = [](const Filter& f) -> MakeTaps {
-    return taps_by_dtype<filter_taps_in<float>, filter_taps_in<double>>(f);
+    return [f](const Line& line) { return filter_taps(line, f); };
   };
-  register_nearest(m, "upsample_nearest", taps_by_dtype<floor_taps, floor_taps>());
-  register_nearest(m, "_upsample_nearest_exact", taps_by_dtype<exact_taps, exact_taps>());
-  register_linear_and_trilinear(m, linear);
-  register_planar(m, "upsample_bilinear2d", linear);
-  register_planar(m, "upsample_bicubic2d", cubic);
+  register_nearest(m, "upsample_nearest", floor_taps);
+  register_nearest(m, "_upsample_nearest_exact", exact_taps);
+  register_linear_and_trilinear(m, linear_taps);
+  register_planar(m, "upsample_bilinear2d", linear_taps);
+  register_planar(m, "upsample_bicubic2d", cubic_taps);
   register_planar(m, "_upsample_bilinear2d_aa", filter(kTriangle));
   register_planar(m, "_upsample_bicubic2d_aa", filter(kCubic));
   register_planar(m, "_upsample_lanczos2d_aa", filter(kLanczos));

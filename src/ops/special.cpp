@@ -131,10 +131,14 @@ Value mvlgamma(Value self, std::int64_t p) {
   base::check(p >= 1, "p has to be greater than or equal to 1");
   return in_float32(
       [&](Value x) {
+        // One term for each i below p, summed over a last dimension.
+        Dims dims = x.dims();
+        dims.push_back(p);
+        const Value i = hlo::iota(x.builder(), {x.dtype(), dims}, x.rank());
+        const Value terms =
+            lgamma(hlo::broadcast_in_dim(x, dims, all_but(x.rank(), x.rank() + 1)) - i * 0.5);
         const auto dimension = static_cast<double>(p);
-        Value sum = hlo::full_like(x, dimension * (dimension - 1) / 4 * std::log(kPi));
-        for (std::int64_t i = 0; i < p; ++i) sum = sum + lgamma(x - static_cast<double>(i) / 2);
-        return sum;
+        return reduce_sum(terms, {x.rank()}) + dimension * (dimension - 1) / 4 * std::log(kPi);
       },
       convert(self, float_result_type({self})));
 }

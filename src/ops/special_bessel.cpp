@@ -39,10 +39,12 @@ Value i1e(Value x) {
   return where(less(x, 0), -value, value);
 }
 
-Value i0(Value x) {
-  const Value magnitude = abs(x);
-  return exponential(magnitude) * i0e(x);
-}
+}  // namespace
+
+Value bessel_i0(Value x) { return exponential(abs(x)) * i0e(x); }
+
+namespace {
+
 Value i1(Value x) { return exponential(abs(x)) * i1e(x); }
 
 // ---- Modified functions of the second kind ------------------------------------------------------
@@ -52,7 +54,7 @@ Value k_scaled(Value x, int order) {
   const Value near_x = min(x, kModifiedFar);
   const Value t = interval(near_x * near_x, kModifiedFar * kModifiedFar);
   const Value log_half = log(near_x * 0.5);
-  const Value near = order == 0 ? chebyshev_series(t, kK0Near) - log_half * i0(near_x)
+  const Value near = order == 0 ? chebyshev_series(t, kK0Near) - log_half * bessel_i0(near_x)
                                 : chebyshev_series(t, kK1Near) / near_x + log_half * i1(near_x);
   const Value far_x = max(x, kModifiedFar);
   const Value far_t = interval(kModifiedFar / far_x, 1);
@@ -185,7 +187,7 @@ Value chebyshev_series(Value t, std::span<const double> coefficients) {
 }
 
 void register_special_bessel(Registry& m) {
-  m.impl({"i0", "special_modified_bessel_i0"}, floating<i0>);
+  m.impl({"i0", "special_modified_bessel_i0"}, floating<bessel_i0>);
   m.impl("special_i0e", floating<i0e>);
   m.impl({"special_i1", "special_modified_bessel_i1"}, floating<i1>);
   m.impl("special_i1e", floating<i1e>);
