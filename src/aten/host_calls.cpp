@@ -248,7 +248,11 @@ void HostCallKernel::operator()(const c10::OperatorHandle& handle, c10::Dispatch
   }
   try {
     kernel_(handle, keys, stack);
-  } catch (const c10::NotImplementedError&) {
+  } catch (const c10::NotImplementedError& error) {
+    if (std::string_view(error.what_without_backtrace()).find("not implemented for '") !=
+        std::string_view::npos) {
+      throw;  // a dtype, see dtype_refusals.h
+    }
     // The results' sizes depend on data. Nothing was recorded, and the stack is as it was.
     run_with_dynamic_shape(handle, stack);
   }

@@ -252,9 +252,10 @@ std::vector<const graph::TensorType*> infer_checked(const Operator& op, const gr
   std::vector<const graph::TensorType*> types;
   try {
     if (op.lowering->is_untyped && op.effects.empty()) {
-      return infer_by_meta(op, has_meta ? &*op.compiled_meta : nullptr, stack);
+      types = infer_by_meta(op, has_meta ? &*op.compiled_meta : nullptr, stack);
+    } else {
+      types = has_meta ? infer_with_meta(op, entry, stack) : infer_without_meta(op, entry, stack);
     }
-    types = has_meta ? infer_with_meta(op, entry, stack) : infer_without_meta(op, entry, stack);
   } catch (const std::exception&) {
     check_dtypes(op, entry, stack);
     throw;

@@ -302,6 +302,7 @@ Value signbit(Value value) {
 }
 
 Value float_bits(Value value) {
+  if (base::is_complex(value.dtype())) return bitcast_convert(value, DType::kInt64);  // refuses
   constexpr std::array kIntegers = {DType::kInt8, DType::kInt16, DType::kInt32, DType::kInt64};
   const auto log2_size = static_cast<std::size_t>(
       std::countr_zero(static_cast<unsigned>(base::size_bytes(value.dtype()))));
