@@ -44,6 +44,9 @@ constexpr std::string_view kTakesHalf[] = {
     "round.decimals",
 };
 
+// And integers: mixtures of experts count by it.
+constexpr std::string_view kTakesIntegers[] = {"histc"};
+
 bool is_among(std::string_view name, std::span<const std::string_view> names) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
@@ -191,6 +194,10 @@ bool is_askable(const Operator& op, const graph::Entry& entry) {
     return false;
   }
   if (is_surely_taken(entry)) return false;
+  if (is_among(op.op.name, kTakesIntegers) &&
+      base::is_integral(entry.operands.front()->shape.dtype)) {
+    return false;
+  }
   const bool has_half = std::ranges::any_of(
       entry.operands, [](const auto* type) { return is_half(type->shape.dtype); });
   return !has_half || !is_among(op.op.name, kTakesHalf);
