@@ -13,6 +13,14 @@ Value unary(std::string_view name, const Value& operand, unsigned kinds) {
   return operand.builder().op(name, {&operand, 1}, operand.type());
 }
 
+// The plugin has no expansion for floats of 8 bits.
+Value wide_unary(std::string_view name, const Value& operand) {
+  require_kind(name, operand, kFloats);
+  require(base::size_bytes(operand.dtype()) > 1, name,
+          "the operand must be wider than a byte, got ", Show(operand));
+  return unary(name, operand, kFloats);
+}
+
 Value binary(std::string_view name, const Value& lhs, const Value& rhs) {
   require_same_type(name, lhs, rhs);
   require_kind(name, lhs, kFloats);
@@ -28,7 +36,7 @@ Value asin(Value operand) { return unary("chlo.asin", operand, kFloatsOrComplexe
 Value asinh(Value operand) { return unary("chlo.asinh", operand, kFloatsOrComplexes); }
 Value atan(Value operand) { return unary("chlo.atan", operand, kFloatsOrComplexes); }
 Value atanh(Value operand) { return unary("chlo.atanh", operand, kFloatsOrComplexes); }
-Value bessel_i1e(Value operand) { return unary("chlo.bessel_i1e", operand, kFloats); }
+Value bessel_i1e(Value operand) { return wide_unary("chlo.bessel_i1e", operand); }
 Value conj(Value operand) {
   require_value("chlo.conj", operand);
   if (!base::is_complex(operand.dtype())) return unchanged(operand);
@@ -38,7 +46,7 @@ Value cosh(Value operand) { return unary("chlo.cosh", operand, kFloatsOrComplexe
 Value digamma(Value operand) { return unary("chlo.digamma", operand, kFloats); }
 Value erf(Value operand) { return unary("chlo.erf", operand, kFloats); }
 Value erf_inv(Value operand) { return unary("chlo.erf_inv", operand, kFloats); }
-Value erfc(Value operand) { return unary("chlo.erfc", operand, kFloats); }
+Value erfc(Value operand) { return wide_unary("chlo.erfc", operand); }
 Value lgamma(Value operand) { return unary("chlo.lgamma", operand, kFloats); }
 Value sinh(Value operand) { return unary("chlo.sinh", operand, kFloatsOrComplexes); }
 Value square(Value operand) { return unary("chlo.square", operand, kFloatsOrComplexes); }

@@ -63,7 +63,7 @@ Value abs(Value operand) {
   return unary("stablehlo.abs", operand, kSignedIntegers | kFloatsOrComplexes,
                operand ? base::real_dtype(operand.dtype()) : DType::kFloat32);
 }
-Value cbrt(Value operand) { return unary("stablehlo.cbrt", operand, kFloatsOrComplexes); }
+Value cbrt(Value operand) { return unary("stablehlo.cbrt", operand, kFloats); }
 Value ceil(Value operand) { return unary("stablehlo.ceil", operand, kFloats); }
 Value cosine(Value operand) { return unary("stablehlo.cosine", operand, kFloatsOrComplexes); }
 Value count_leading_zeros(Value operand) {
@@ -237,6 +237,9 @@ Value bitcast_convert(Value operand, DType dtype) {
           " to ", base::dtype_info(dtype).hlo_name);
   if (operand.dtype() == dtype) return unchanged(operand);
   Type result{dtype, operand.dims()};
+  require(!base::is_complex(dtype), kName,
+          "complex types of another width are not reinterpreted, got ", Show(operand), " to ",
+          base::dtype_info(dtype).hlo_name);
   const int from = base::size_bytes(operand.dtype());
   const int to = base::size_bytes(dtype);
   if (from > to) {
