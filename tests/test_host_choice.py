@@ -214,7 +214,7 @@ def calls_in(tensors: list[torch.Tensor]) -> set[str]:
 def value_and_gradients(case: Case, operands: list[torch.Tensor]) -> list[torch.Tensor]:
     leaves = [x.detach().requires_grad_() for x in operands]
     value = case.function(*leaves)
-    weight = torch.linspace(0.5, 1, value.numel(), device=value.device).view(value.shape)
+    weight = torch.linspace(0.5, 1, value.numel()).view(value.shape).to(value.device)
     return [value.detach(), *torch.autograd.grad(value, leaves, weight.to(value.dtype))]
 
 

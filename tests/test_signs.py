@@ -102,7 +102,10 @@ def test_limits_of_functions(dtype):
     x = torch.tensor([-INF, INF, NAN, 1.0, 2.0, -10.0, 10.0, 100.0, -100.0], dtype=dtype)
     functions = [functional.gelu, torch.erf, torch.lgamma, functional.silu, functional.mish]
     for f in functions:
-        torch.testing.assert_close(f(x.to("xla")).cpu(), f(x), equal_nan=True)
+        want = f(x)
+        if f is functional.gelu:
+            want[1] = INF  # the CPU's is NaN where it uses AVX-512
+        torch.testing.assert_close(f(x.to("xla")).cpu(), want, equal_nan=True)
     assert torch.lgamma(x[3:5].to("xla")).tolist() == [0, 0]
     assert functional.gelu(x[:1].to("xla")).isnan().item()
     if dtype is torch.float32:

@@ -216,6 +216,8 @@ class ValueProgramMaker:
             return False
         if t.is_complex() and not (op.takes_complex and bool(t.isfinite().all())):
             return False
+        if not op.takes_infinity and bool(t.isinf().any()):
+            return False
         return not (op.most and largest(t) > op.most)
 
     def operand(self, op: Operator, position: int, like: torch.Tensor | None) -> str:
