@@ -2,7 +2,6 @@
 #include "aten/dtype_refusals.h"
 
 #include <ATen/CPUGeneratorImpl.h>
-#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/empty.h>
 #include <c10/util/Exception.h>
 
@@ -174,9 +173,8 @@ Answer ask(const Operator& op, const torch::jit::Stack& stack, std::int64_t most
   }
   Silence silence;
   const c10::WarningUtils::WarningHandlerGuard quiet(&silence);
-  const at::AutoDispatchBelowADInplaceOrView guard;
   try {
-    op.handle.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &on_cpu);
+    call_on_cpu(op.handle, on_cpu);
     return Answer::kTaken;
   } catch (const c10::Error& error) {
     if (is_about_dtypes(error)) throw;

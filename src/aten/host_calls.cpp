@@ -13,6 +13,7 @@
 #include "aten/dynamic_shapes.h"
 #include "aten/fallback.h"
 #include "aten/host_tensor.h"
+#include "aten/stand_ins.h"
 #include "aten/tensor.h"
 #include "ops/host_call.h"
 #include "runtime/client.h"
@@ -248,11 +249,9 @@ void HostCallKernel::operator()(const c10::OperatorHandle& handle, c10::Dispatch
   }
   try {
     kernel_(handle, keys, stack);
-  } catch (const c10::NotImplementedError& error) {
-    if (std::string_view(error.what_without_backtrace()).find("not implemented for '") !=
-        std::string_view::npos) {
-      throw;  // a dtype, see dtype_refusals.h
-    }
+  } catch (const RefusedByCpu&) {
+    throw;  // a dtype, see dtype_refusals.h
+  } catch (const c10::NotImplementedError&) {
     // The results' sizes depend on data. Nothing was recorded, and the stack is as it was.
     run_with_dynamic_shape(handle, stack);
   }

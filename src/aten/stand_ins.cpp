@@ -48,6 +48,15 @@ torch::jit::Stack with_stand_ins(const c10::OperatorHandle& handle, std::size_t 
   return out;
 }
 
+void call_on_cpu(const c10::OperatorHandle& handle, torch::jit::Stack& stack) {
+  const at::AutoDispatchBelowADInplaceOrView guard;
+  try {
+    handle.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &stack);
+  } catch (const c10::NotImplementedError& error) {
+    throw RefusedByCpu(error);
+  }
+}
+
 void ask_cpu(const c10::OperatorHandle& handle, std::size_t num_arguments,
              const torch::jit::Stack& stack) {
   std::int64_t num_elements = 0;
@@ -60,11 +69,10 @@ void ask_cpu(const c10::OperatorHandle& handle, std::size_t num_arguments,
     if (num_elements > kMostElements) return at::empty({0}, options);
     return at::empty(shape.dims, options).fill_(1);
   };
-  const at::AutoDispatchBelowADInplaceOrView guard;
   torch::jit::Stack on_cpu =
       with_stand_ins(handle, num_arguments, stack, c10::DeviceType::CPU, ones);
   if (num_elements > kMostElements) return;
-  handle.callBoxed(&on_cpu);
+  call_on_cpu(handle, on_cpu);
 }
 
 }  // namespace torch_xla::aten
