@@ -45,6 +45,8 @@ SAME = {
     "expand": lambda d: ones(d, 3).expand(4),
     "expand to fewer": lambda d: ones(d, 2, 3).expand(3),
     "split": lambda d: ones(d, 3).split([1, 1]),
+    "pad that cuts more than is there": lambda d: torch.nn.functional.pad(ones(d, 0), (1, -1)),
+    "pad that cuts from both ends": lambda d: torch.nn.functional.pad(ones(d, 3), (-2, -2)),
     "unfold": lambda d: ones(d, 3).unfold(0, 4, 1),
     "diagonal": lambda d: ones(d, 2, 2).diagonal(0, 1, 1),
     "squeeze": lambda d: ones(d, 3).squeeze(2),

@@ -130,6 +130,8 @@ def test_ldexp_has_room_where_the_power_has_none():
     torch.testing.assert_close(torch.ldexp(x.to("xla"), n.to("xla")).cpu(), torch.ldexp(x, n))
     with pytest.raises(NotImplementedError, match="ldexp_cpu_exp"):
         torch.ldexp(x.to("xla"), n.bool().to("xla"))
+    powers = [torch.ldexp(m.to("xla"), n.bool().to("xla")).cpu() for m in (n, n.bool())]
+    assert all(map(torch.equal, powers, [torch.ldexp(m, n.bool()) for m in (n, n.bool())]))
 
 
 def test_an_operand_is_not_resized_as_out():

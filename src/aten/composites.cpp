@@ -4,6 +4,7 @@
 
 #include <ATen/Context.h>
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/_chunk_cat_compositeexplicitautograd_dispatch.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward_ops.h>
 #include <ATen/ops/linear_backward_ops.h>
@@ -12,6 +13,7 @@
 #include <ATen/ops/scaled_dot_product_attention_native.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <algorithm>
 #include <array>
 #include <tuple>
 
@@ -146,9 +148,31 @@ torch::CppFunction kron_out() {
       std::make_unique<OutKernel>(out, kron, std::vector<std::size_t>{2})));
 }
 
+// Torch reads the size of a dimension that it has not looked for.
+void check_chunks(at::TensorList tensors, std::int64_t dim) {
+  for (const at::Tensor& tensor : tensors) {
+    TORCH_CHECK_INDEX(tensor.dim() > std::max<std::int64_t>(dim, 0),
+                      "_chunk_cat expects tensors of more than ", dim, " dimensions, got ",
+                      tensor.dim());
+  }
+}
+
+at::Tensor chunk_cat(at::TensorList tensors, std::int64_t dim, std::int64_t num_chunks) {
+  check_chunks(tensors, dim);
+  return at::compositeexplicitautograd::_chunk_cat(tensors, dim, num_chunks);
+}
+
+at::Tensor& chunk_cat_out(at::TensorList tensors, std::int64_t dim, std::int64_t num_chunks,
+                          at::Tensor& out) {
+  check_chunks(tensors, dim);
+  return at::compositeexplicitautograd::_chunk_cat_outf(tensors, dim, num_chunks, out);
+}
+
 }  // namespace
 
 void register_composites(torch::Library& m) {
+  m.impl("_chunk_cat", chunk_cat);
+  m.impl("_chunk_cat.out", chunk_cat_out);
   m.impl("kron.out", kron_out());
   m.impl("scaled_dot_product_attention", scaled_dot_product_attention);
 }

@@ -348,6 +348,12 @@ Value col2im(Value self, const Dims& output_size, const Dims& kernel, const Dims
 void register_padding(Registry& m) {
   m.impl("constant_pad_nd", [](Value self, Dims pad, Value value) {
     const EdgePadding edges(pad, self.rank());
+    // Negative padding cuts the operand, before anything is added at its other end.
+    for (std::int64_t dim = 0; dim < self.rank(); ++dim) {
+      const std::int64_t low = std::min<std::int64_t>(edges.low[at(dim)], 0);
+      const std::int64_t high = std::min<std::int64_t>(edges.high[at(dim)], 0);
+      check(self.dim(dim) + low + high >= 0, "narrow(): length must be non-negative.");
+    }
     return hlo::pad(self, convert(value, self.dtype()), edges.low, edges.high);
   });
   for (std::int64_t spatial = 1; spatial <= 3; ++spatial) {

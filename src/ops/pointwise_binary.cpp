@@ -226,7 +226,8 @@ Value scale_by_power(Value self, Value exponent) {
 }
 
 Value ldexp(Value self, Value other) {
-  check_implemented(other.dtype() != DType::kBool, "ldexp_cpu_exp", other.dtype());
+  check_implemented(other.dtype() != DType::kBool || !base::is_floating(self.dtype()),
+                    "ldexp_cpu_exp", other.dtype());
   if (base::is_integral(other.dtype())) {
     if (!base::is_complex(self.dtype())) return scale_by_power(self, other);
     other = convert(other, base::real_dtype(self.dtype()));
