@@ -32,7 +32,7 @@ DECOMPOSITIONS: dict[str, tuple[str, ...]] = {
         *("hann_window", "hann_window.periodic", "fft_fftfreq", "fft_rfftfreq"),
     ),
     "Two or three lowered operators that are as good as one": (
-        *("_chunk_cat", "_pack_padded_sequence", "_unsafe_masked_index"),
+        *("_pack_padded_sequence", "_unsafe_masked_index"),
         *("_unsafe_masked_index_put_accumulate", "affine_grid_generator", "allclose"),
         *("cholesky_solve", "conv_tbc", "slice_inverse"),
     ),
