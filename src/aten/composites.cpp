@@ -150,10 +150,10 @@ torch::CppFunction kron_out() {
 
 // Torch reads the size of a dimension that it has not looked for.
 void check_chunks(at::TensorList tensors, std::int64_t dim) {
+  const std::int64_t least = std::max<std::int64_t>(dim, 0) + 1;
   for (const at::Tensor& tensor : tensors) {
-    TORCH_CHECK_INDEX(tensor.dim() > std::max<std::int64_t>(dim, 0),
-                      "_chunk_cat expects tensors of more than ", dim, " dimensions, got ",
-                      tensor.dim());
+    TORCH_CHECK_INDEX(tensor.dim() >= least, "_chunk_cat expects tensors of at least ", least,
+                      " dimensions, got ", tensor.dim());
   }
 }
 
