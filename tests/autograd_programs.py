@@ -189,6 +189,8 @@ class ProgramMaker(view_programs.ProgramMaker):
         fields |= {"b": self.others(name), "c": self.others(name), "shape": tuple(t.shape)}
         if "{i}" in text:
             size = t.shape[fields["d"]] if t.dim() else 1
+            if not size:
+                return ""
             picks = [self.rng.randrange(size) for _ in range(self.rng.randint(1, 3))]
             fields["i"] = f"index({picks})"
         return f"{self.fresh()} = {text.format(**fields)}"
@@ -327,12 +329,12 @@ class ProgramMaker(view_programs.ProgramMaker):
             [
                 f"{name}.requires_grad_()",
                 f"{name}.requires_grad_(False)" if not is_shared else "",
-                f"{name}.detach_()",
+                f"{name}.detach_()" if not is_shared else "",
                 f"{name} = {name}.detach().requires_grad_()",
                 f"{name} = {name}.detach()",
                 f"{name}.data = {self.weights(name)}" if not is_shared else "",
-                f"{name}.data.mul_(0.5)",
-                f"{name}.detach().add_(1)",
+                f"{name}.data.mul_(0.5)" if self.safe(self.value(name)) else "",
+                f"{name}.detach().add_(1)" if self.safe(self.value(name)) else "",
             ]
         )
 

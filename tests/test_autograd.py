@@ -86,6 +86,43 @@ def test_write_to_part_of_an_overlapping_view_by_strides():
     check(program)
 
 
+CHANGES = {
+    "t_": lambda t: t.t_(),
+    "unsqueeze_": lambda t: t.unsqueeze_(1),
+    "as_strided_": lambda t: t.as_strided_((3, 2), (1, 3)),
+}
+PICKS = {
+    "row": lambda t: t[0],
+    "column": lambda t: t.select(1, 1),
+    "transposed": lambda t: t.transpose(0, 1),
+    "diagonal": lambda t: t.diagonal(),
+}
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+@pytest.mark.parametrize("pick", PICKS.values(), ids=PICKS)
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_gradient_of_a_view_that_is_older_than_a_change_of_its_base(change, pick, recorded):
+    def program(device):
+        x = numbers(3, 3, device=device).requires_grad_()
+        base, memory = x * 2, x * 3
+        changed = memory.view(9).view(3, 3)  # itself a view
+        views = [pick(base), pick(changed), pick(changed).view_as(pick(changed))]
+        with torch.set_grad_enabled(recorded):
+            change(base)
+            change(changed)
+        # Autograd itself takes no other shape of what it was not told of.
+        if recorded:
+            views.append(base)
+        elif base.shape != x.shape:
+            views.pop(0)
+        tensors = changed, *views
+        losses = [(v * numbers(*v.shape, device=device)).sum() for v in tensors]
+        return [g for loss in losses for g in torch.autograd.grad(loss, x, retain_graph=True)]
+
+    check(program)
+
+
 def test_view_by_strides_in_inference_mode():
     def program(device):
         x = numbers(6, device=device)

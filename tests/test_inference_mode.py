@@ -89,6 +89,19 @@ def test_modules_compute_and_later_training_works(device):
     assert attention.in_proj_weight.grad.device == device
 
 
+def test_what_is_detached_may_be_written_outside(device):
+    for on in ("cpu", device):
+        with torch.inference_mode():
+            x = torch.ones(3, device=on) * 2
+        detached = x.detach()
+        assert detached.is_inference() and detached._version == 0
+        assert detached.add_(1).tolist() == x.tolist() == [3, 3, 3]
+        with pytest.raises(RuntimeError, match="Inplace update to inference tensor"):
+            x.view(3).add_(1)
+        x.data = torch.zeros(3, device=on)
+        assert x.tolist() == [0, 0, 0] and not x.is_inference()
+
+
 def test_captured_functions_work(device):
     from torch_xla.experimental.assume_pure import assume_pure
     from torch_xla.experimental.scan import scan

@@ -302,6 +302,12 @@ std::vector<at::Tensor> to_cpu(at::TensorList tensors) {
   return dense;
 }
 
+// What `x.data = y` asks. PyTorch's own wants equal keys of this backend, which tensors of the two
+// inference modes have not.
+bool has_compatible_shallow_copy_type(const at::Tensor& self, const at::Tensor& from) {
+  return as_xla(self) != nullptr && as_xla(from) != nullptr;
+}
+
 at::Tensor to_device(const at::Tensor& cpu, c10::Device device) {
   runtime::Device& target = device_of(device);
   return make_tensor_from_data(target, upload(cpu, target),
@@ -316,6 +322,7 @@ void register_copies(torch::Library& m) {
   m.impl("_local_scalar_dense", local_scalar_dense);
   m.impl("_to_cpu", to_cpu_list);
   m.impl("equal", equal);
+  m.impl("_has_compatible_shallow_copy_type", has_compatible_shallow_copy_type);
   m.impl("resize_", resize_);
   m.impl("set_.source_Tensor", set_source_tensor);
   m.impl("is_set_to", is_set_to);

@@ -8,7 +8,6 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <memory>
-#include <utility>
 
 #include "aten/record.h"
 #include "aten/tensor.h"
@@ -94,28 +93,25 @@ class StridedView final : public ViewFunc {
 };
 
 // After a write, and for the gradient of one, autograd makes views anew from their base. On devices
-// with strides it does so by the view's own; on this one it repeats the calls, which for
-// `as_strided` means other elements (the base of the gradient begins at 0) and fewer gradients
-// (none where the view in between has no part).
-void take_from_base(const at::Tensor& self, const at::Tensor& view) {
+// with strides it does so by the view's own; on this one it repeats the calls, which means other
+// elements where the base was transposed since, or where it begins in the middle of its memory and
+// the call was `as_strided`, and fewer gradients (none where the view in between has no part).
+void take_from_base(const at::Tensor& view) {
   if (as_xla(view) == nullptr || view.is_inference()) return;
-  DifferentiableViewMeta* const old = torch::autograd::impl::get_view_autograd_meta(view);
-  if (old == nullptr || !old->shared_view_info()) return;
-  const torch::autograd::ViewInfo& info = old->get_backward_view();
+  const DifferentiableViewMeta* const meta = torch::autograd::impl::get_view_autograd_meta(view);
+  if (meta == nullptr || !meta->shared_view_info()) return;
+  const torch::autograd::ViewInfo& info = meta->get_backward_view();
   const TensorImpl* const base = as_xla(info.base_);
   if (base == nullptr || base->dtype() != view.dtype()) return;
   if (sign_bits_of(*base) != sign_bits_of(*as_xla(view))) return;
-  if (info.base_.is_same(self) && self.storage_offset() == 0) return;
-  torch::autograd::ViewInfo direct(info.base_, std::make_unique<StridedView>(view, info.base_),
-                                   info.rev_view_fn_);
-  auto fresh = std::make_unique<DifferentiableViewMeta>(
-      view.unsafeGetTensorImpl(), std::move(direct), std::nullopt,
-      /*shared_view_info=*/true, old->get_creation_meta());
-  fresh->grad_fn_ = old->grad_fn_;
-  fresh->output_nr_ = old->output_nr_;
-  fresh->requires_grad_ = old->requires_grad_;
-  fresh->fw_grad_ = std::exchange(old->fw_grad_, nullptr);
-  view.unsafeGetTensorImpl()->set_autograd_meta(std::move(fresh));
+  // Torch gives no other way to change how a view is made.
+  const_cast<torch::autograd::ViewInfo&>(info).view_fn_ =
+      std::make_unique<StridedView>(view, info.base_);
+}
+
+bool is_view_of(const at::Tensor& view, const at::Tensor& base) {
+  const DifferentiableViewMeta* const meta = torch::autograd::impl::get_view_autograd_meta(view);
+  return meta != nullptr && meta->has_bw_view() && meta->get_backward_view().base_.is_same(base);
 }
 
 class StridedViewKernel final : public c10::OperatorKernel {
@@ -127,11 +123,23 @@ class StridedViewKernel final : public c10::OperatorKernel {
     // One function serves all devices; the keys say which kernel it calls in turn.
     handle.getComputedKernelForDispatchKey(c10::DispatchKey::AutogradCPU)
         .callBoxed(handle, keys, stack);
-    take_from_base(self, stack->back().toTensor());
+    const at::Tensor& view = stack->back().toTensor();
+    if (!is_view_of(view, self) || self.storage_offset() != 0) take_from_base(view);
   }
 };
 
 }  // namespace
+
+void apply_view_in_place(const at::Tensor& self, const at::Tensor& view) {
+  TensorImpl& impl = *as_xla(self);
+  for (const at::Tensor& relative : impl.relatives()) {
+    if (is_view_of(relative, self)) take_from_base(relative);
+  }
+  const TensorImpl& as = *as_xla(view);
+  impl.reset(as.alias(), as.view(), as.xla_type());
+  impl.set_offset(as.storage_offset());
+  take_from_base(self);
+}
 
 void register_strided(torch::Library& m) {
   m.impl("empty_strided", empty_strided);

@@ -4,7 +4,12 @@
 
 #include <torch/library.h>
 
+#include "aten/tensor.h"
+
 namespace torch_xla::aten {
+
+// Makes `self` stand for `view`, of the same memory, as `transpose_` and the like do.
+void apply_view_in_place(const at::Tensor& self, const at::Tensor& view);
 
 void register_strided(torch::Library& m);
 // For the autograd key.

@@ -5,6 +5,7 @@
 #include <c10/core/InferenceMode.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <typeinfo>
 
@@ -97,6 +98,49 @@ TensorImpl::TensorImpl(runtime::Device& device, graph::AliasRef alias, graph::Vi
 TensorImpl::~TensorImpl() {
   static base::Counter& count = base::counter("DestroyXlaTensor");
   count.add();
+  leave();
+}
+
+namespace {
+
+// Relatives share an alias, and so a mutex.
+std::mutex& mutex_of_relatives(const graph::Alias& alias) {
+  static auto* const mutexes = new std::array<std::mutex, 64>();
+  return (*mutexes)[alias.number() % mutexes->size()];
+}
+
+}  // namespace
+
+void TensorImpl::join(const TensorImpl& of) {
+  const std::lock_guard lock(mutex_of_relatives(*alias_));
+  next_relative_ = of.next_relative_;
+  previous_relative_ = &of;
+  next_relative_->previous_relative_ = this;
+  of.next_relative_ = this;
+  has_joined_ = of.has_joined_ = true;
+}
+
+void TensorImpl::leave() {
+  if (!has_joined_) return;
+  const std::lock_guard lock(mutex_of_relatives(*alias_));
+  next_relative_->previous_relative_ = previous_relative_;
+  previous_relative_->next_relative_ = next_relative_;
+  next_relative_ = previous_relative_ = this;
+  has_joined_ = false;
+}
+
+std::vector<at::Tensor> TensorImpl::relatives() const {
+  std::vector<at::Tensor> alive;
+  const std::lock_guard lock(mutex_of_relatives(*alias_));
+  for (const TensorImpl* it = next_relative_; it != this; it = it->next_relative_) {
+    // One whose last reference is gone waits for the mutex to leave; it isn't to be had any more.
+    auto weak = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>::reclaim(
+        const_cast<TensorImpl*>(it));
+    auto strong = weak.lock();
+    weak.release();
+    if (strong) alive.emplace_back(std::move(strong));
+  }
+  return alive;
 }
 
 void TensorImpl::set_type(const graph::TensorType* type) {
@@ -118,6 +162,7 @@ void TensorImpl::reset(graph::AliasRef alias, graph::ViewRef view, const graph::
     const std::lock_guard lock(live.mutex);
     live.count_write();
   }
+  if (alias != alias_) leave();
   alias_ = std::move(alias);
   view_ = std::move(view);
   cache_ = {};
@@ -158,6 +203,7 @@ void TensorImpl::shallow_copy_from(const c10::intrusive_ptr<c10::TensorImpl>& im
 
 void TensorImpl::release_resources() {
   c10::TensorImpl::release_resources();
+  leave();
   cache_ = {};
   view_ = {};
   alias_ = {};
@@ -239,6 +285,7 @@ at::Tensor make_view(const TensorImpl& of, graph::ViewRef view, const graph::Ten
                      std::int64_t storage_offset) {
   auto impl = c10::make_intrusive<TensorImpl>(of.xla_device(), of.alias(), std::move(view), type);
   impl->set_offset(storage_offset);
+  impl->join(of);
   if (c10::InferenceMode::is_enabled() || !of.key_set().has_any(kModeKeys)) [[unlikely]]
     impl->set_mode_of(of);
   return at::Tensor(std::move(impl));

@@ -8,6 +8,8 @@
 #include <c10/core/TensorImpl.h>
 #include <c10/util/SmallVector.h>
 
+#include <vector>
+
 #include "base/dtype.h"
 #include "base/pool.h"
 #include "graph/alias.h"
@@ -47,6 +49,10 @@ class TensorImpl final : public c10::TensorImpl, public base::Pooled {
   void reset(graph::AliasRef alias, graph::ViewRef view, const graph::TensorType* type);
 
   void set_offset(std::int64_t offset) { storage_offset_ = offset; }
+  // This one was made as a view of `of`: the two, and all that joined either, are relatives.
+  void join(const TensorImpl& of);
+  // Those that are still alive.
+  std::vector<at::Tensor> relatives() const;
   // Makes this one an inference tensor, or a normal one, as `of` is, whichever mode is on now: what
   // a view of it is.
   void set_mode_of(const TensorImpl& of);
@@ -66,6 +72,7 @@ class TensorImpl final : public c10::TensorImpl, public base::Pooled {
   c10::intrusive_ptr<c10::TensorImpl> detached_copy(Version&& version,
                                                     bool allow_tensor_metadata_change) const;
   void set_type(const graph::TensorType* type);
+  void leave();
 
   runtime::Device* xla_device_;
   graph::AliasRef alias_;
@@ -74,6 +81,10 @@ class TensorImpl final : public c10::TensorImpl, public base::Pooled {
   graph::ViewCache cache_;  // under the device's recording lock
   // Beside torch's own member, which stays empty: a tensor without storage has no data_ptr().
   mutable at::Storage exposed_storage_;
+  // A ring; under a mutex of its own.
+  mutable const TensorImpl* next_relative_ = this;
+  mutable const TensorImpl* previous_relative_ = this;
+  mutable bool has_joined_ = false;
 };
 
 // Null when the tensor is undefined or not ours (a CPU tensor, a FakeTensor on the xla device).

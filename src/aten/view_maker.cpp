@@ -102,13 +102,6 @@ at::Tensor make_view(const TensorImpl& self, const ViewStep& step, const ViewTyp
   return make_view(self, origin_of(self), step, type);
 }
 
-void apply_view_in_place(TensorImpl& self, const at::Tensor& view) {
-  TensorImpl& impl = *as_xla(view);
-  const std::int64_t offset = impl.storage_offset();
-  self.reset(impl.alias(), impl.view(), impl.xla_type());
-  self.set_offset(offset);
-}
-
 SignBits sign_bits_of(const TensorImpl& tensor) {
   SignBits bits;
   for (const graph::View* view = tensor.view().get(); view != nullptr;

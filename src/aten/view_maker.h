@@ -86,8 +86,6 @@ at::Tensor make_view(const TensorImpl& self, const ViewStep& step, const ViewTyp
 // A view of the memory of `self` by a step on another of its views.
 at::Tensor make_view(const TensorImpl& self, const ViewOrigin& origin, const ViewStep& step,
                      const ViewType& type);
-// The same, given to `self` itself, as `transpose_` and `unsqueeze_` do.
-void apply_view_in_place(TensorImpl& self, const at::Tensor& view);
 
 // Whether a view shows its memory conjugated, or negated: what PyTorch keeps in bits of a tensor.
 struct SignBits {

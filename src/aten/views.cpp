@@ -16,6 +16,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "aten/strided.h"
 #include "aten/strides.h"
 #include "aten/view_maker.h"
 
@@ -55,6 +56,13 @@ at::Tensor alias(const at::Tensor& self) {
   if (as_xla(self) == nullptr) return at::native::alias(self);
   const TensorImpl& impl = impl_of(self, "alias");
   return make_view(impl, impl.view(), impl.xla_type(), impl.storage_offset());
+}
+
+// Beside `alias`, what is detached counts versions of its own, in inference mode too.
+at::Tensor detach(const at::Tensor& self) {
+  if (as_xla(self) == nullptr) return at::native::alias(self);
+  const TensorImpl& impl = impl_of(self, "detach");
+  return at::Tensor(impl.shallow_copy_and_detach(c10::VariableVersion(0), false));
 }
 
 // Accepts every shape of equal size: without strides in memory there is nothing to be incompatible.
@@ -105,9 +113,9 @@ at::Tensor as_strided(const at::Tensor& self, at::IntArrayRef size, at::IntArray
   const base::Shape& root = root_type.shape;
   const bool is_empty = std::find(size.begin(), size.end(), 0) != size.end();
   TORCH_CHECK(is_empty || last < root.num_elements(), "setStorage: sizes ", size, ", strides ",
-              stride, ", storage offset ", offset, " require a storage size of ",
-              (last + 1) * base::size_bytes(root.dtype),
-              " which is out of bounds for storage of size ", root.num_bytes());
+              stride, ", storage offset ", offset, ", and itemsize ", base::size_bytes(root.dtype),
+              " requiring a storage size of ", (last + 1) * base::size_bytes(root.dtype),
+              " are out of bounds for storage of size ", root.num_bytes());
   return make_view(*as_xla(memory),
                    {op, {at::IntArrayRef(root_type.strides), size, stride}, 3, offset},
                    {root.dtype, size, stride, offset});
@@ -498,7 +506,7 @@ at::Tensor view_dtype(const at::Tensor& self, at::ScalarType dtype) {
 }
 
 at::Tensor& in_place(at::Tensor& self, const at::Tensor& result) {
-  apply_view_in_place(expect_xla(self, "view in place", "self"), result);
+  apply_view_in_place(self, result);
   return self;
 }
 
@@ -518,8 +526,7 @@ at::Tensor& squeeze_dims_(at::Tensor& self, at::IntArrayRef dims) {
 }
 const at::Tensor& as_strided_(const at::Tensor& self, at::IntArrayRef size, at::IntArrayRef stride,
                               std::optional<std::int64_t> offset) {
-  apply_view_in_place(expect_xla(self, "as_strided_", "self"),
-                      aten::as_strided(self, size, stride, offset));
+  apply_view_in_place(self, aten::as_strided(self, size, stride, offset));
   return self;
 }
 
@@ -582,7 +589,7 @@ at::Tensor resolve_neg(const at::Tensor& self) {
 
 void register_views(torch::Library& m) {
   m.impl("alias", alias);
-  m.impl("detach", alias);
+  m.impl("detach", detach);
   m.impl("view", view);
   m.impl("_reshape_alias", reshape_alias);
   m.impl("as_strided", as_strided);
