@@ -167,6 +167,13 @@ class ProgramMaker(view_programs.ProgramMaker):
         choices = [f"({name} * {self.weights(name)}).sum()", f"{name}.sum()", f"{name}.mean()"]
         return self.rng.choice([choices[0], *choices])
 
+    def operand(self, t: torch.Tensor, written: torch.Tensor | None = None) -> str:
+        text = super().operand(t, written)
+        other = self.run.tensors().get(text)
+        target = t if written is None else written
+        is_safe = other is None or view_programs.has_defined_writes(target, other)
+        return text if is_safe else f"{text}.clone()"
+
     def others(self, name: str) -> str:
         return self.like(self.value(name).shape, self.value(name).dtype)
 

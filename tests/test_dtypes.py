@@ -57,6 +57,28 @@ def test_conversions_between_all_dtypes():
         assert torch.equal(got.cpu(), want), f"{a} to {b}: {got.cpu()}, not {want}"
 
 
+def test_conversions_of_8_bit_floats():
+    """Every one of them to all others, and what they can't hold to them."""
+    numbers = torch.tensor([0.3, 17, 449, 464, 465, 1e3, -1e3, 65e3, *map(float, ("inf", "nan"))])
+    results = []
+    for narrow in (torch.float8_e4m3fn, torch.float8_e5m2):
+        all_of_it = torch.arange(256, dtype=torch.uint8).view(narrow)
+        for other in (*DTYPES, torch.float8_e4m3fn, torch.float8_e5m2):
+            is_wide = other.is_floating_point or other.is_complex or other == torch.bool
+            # An integer holds neither infinities nor NaN, which processors convert as they like.
+            x = all_of_it if is_wide else all_of_it[all_of_it.float().isfinite()]
+            results.append((narrow, other, x.to(other), x.to("xla").to(other)))
+            if not other.is_complex:
+                y = (numbers if is_wide else numbers[:-2]).to(other)
+                results.append((other, narrow, y.to(narrow), y.to("xla").to(narrow)))
+    torch_xla.sync()
+    for a, b, want, got in results:
+        widest = torch.complex128 if b.is_complex else torch.float64
+        want, got = want.to(widest), got.cpu().to(widest)
+        assert torch.equal(want.nan_to_num(), got.nan_to_num()), f"{a} to {b}"
+        assert torch.equal(want.isnan(), got.isnan()), f"{a} to {b}"
+
+
 def operands(device):
     """Tensors, 0-dim tensors and numbers of every dtype."""
     for dtype in DTYPES:
@@ -135,6 +157,20 @@ def test_empty_tensors(dtype):
         if not dtype.is_complex:
             with pytest.raises((IndexError, RuntimeError)):
                 operation(y, 0)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_losses_of_an_empty_batch(reduction):
+    results = []
+    for device in ("cpu", "xla"):
+        for sizes in ((0, 3), (0, 3, 4, 5)):
+            scores = torch.zeros(sizes, device=device, requires_grad=True)
+            classes = torch.zeros(sizes[:1] + sizes[2:], dtype=torch.long, device=device)
+            loss = torch.nn.functional.cross_entropy(scores, classes, reduction=reduction)
+            loss.sum().backward()
+            results += [loss.detach(), scores.grad]
+    for want, got in zip(results[:4], results[4:], strict=True):
+        same(want, got)
 
 
 def test_integer_arithmetic_wraps_and_divides_as_cpu():

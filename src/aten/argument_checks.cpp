@@ -56,6 +56,17 @@ void check_masked_fill(Arguments arguments) {
   if (may_not_fit || value.is_cpu()) check_fits(value.item(), self.scalar_type());
 }
 
+void check_polar(Arguments arguments) {
+  const at::ScalarType abs = arguments[0].toTensor().scalar_type();
+  const at::ScalarType angle = arguments[1].toTensor().scalar_type();
+  const auto fits = [](at::ScalarType type) {
+    return type == at::kHalf || type == at::kFloat || type == at::kDouble;
+  };
+  TORCH_CHECK(fits(abs) && fits(angle),
+              "Expected both inputs to be Half, Float or Double tensors but got ", abs, " and ",
+              angle);
+}
+
 // PyTorch makes infinities here of what half precision cannot hold.
 void check_scalar_tensor(Arguments arguments) {
   if (!arguments[1].isNone() && c10::isReducedFloatingType(arguments[1].toScalarType())) return;
@@ -265,6 +276,7 @@ constexpr Entry kChecks[] = {
     {"narrow_copy", check_narrow_copy},
     {"new_full", check_fits_dtype<2, 3>},
     {"normal_", check_normal},
+    {"polar", check_polar},
     {"pow.Scalar", check_exponent},
     {"pow.Tensor_Scalar", check_exponent},
     {"random", check_random_any},

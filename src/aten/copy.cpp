@@ -213,17 +213,12 @@ bool equal(const at::Tensor& self, const at::Tensor& other) {
   return at::eq(self, other).all().item().toBool();
 }
 
-// A tensor of `size` elements whose first ones are those that follow self's first one in memory.
-at::Tensor grown(const at::Tensor& self, at::IntArrayRef size, const graph::TensorType& memory) {
+// A tensor of `size` elements whose first ones are the `known` ones that follow self's first one.
+at::Tensor grown(const at::Tensor& self, at::IntArrayRef size, std::int64_t known) {
   at::Tensor out = at::empty(size, self.options());
-  const bool is_whole = memory.shape.dtype == to_dtype(self.scalar_type());
-  const std::int64_t known =
-      is_whole ? memory.shape.num_elements() - self.storage_offset() : self.numel();
-  const std::int64_t kept = std::min(out.numel(), known);
-  if (kept <= 0) return out;
-  const at::Tensor old = is_whole ? self.as_strided({kept}, {1}, self.storage_offset())
-                                  : self.reshape(-1).slice(0, 0, kept);
-  out.view(-1).slice(0, 0, kept).copy_(old);
+  if (known <= 0) return out;
+  const at::Tensor old = self.as_strided({known}, {1}, self.storage_offset());
+  out.view(-1).slice(0, 0, known).copy_(old);
   return out;
 }
 
@@ -234,13 +229,13 @@ const at::Tensor& resize_(const at::Tensor& self, at::IntArrayRef size,
   if (self.sizes() == size) return self;
   const at::NoGradGuard no_grad;
   const base::Dims sizes = size.vec();
-  const graph::TensorType& memory = *impl.alias()->type();
-  const bool fits =
-      memory.shape.dtype == to_dtype(self.scalar_type()) &&
-      self.storage_offset() + base::num_elements(sizes) <= memory.shape.num_elements();
+  const auto width = static_cast<std::int64_t>(self.element_size());
+  const std::int64_t known =
+      impl.alias()->type()->shape.num_bytes() / width - self.storage_offset();
   const at::Tensor resized =
-      fits ? self.as_strided(sizes, graph::contiguous_strides(sizes), self.storage_offset())
-           : grown(self, size, memory);
+      base::num_elements(sizes) <= known
+          ? self.as_strided(sizes, graph::contiguous_strides(sizes), self.storage_offset())
+          : grown(self, size, known);
   const TensorImpl& fresh = *as_xla(resized);
   impl.reset(fresh.alias(), fresh.view(), fresh.xla_type());
   impl.set_offset(resized.storage_offset());

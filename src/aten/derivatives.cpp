@@ -164,6 +164,12 @@ std::optional<at::Tensor> in_place(Arguments arguments) {
   return self.copy_(*result);
 }
 
+std::optional<at::Tensor> index_put_in_place(Arguments arguments) {
+  check_put(arguments[0].toTensor(), arguments[1].to<Indices>(), arguments[2].toTensor(),
+            arguments[3].toBool());
+  return in_place<index_put>(arguments);
+}
+
 void add(torch::Library& m, const char* name, std::size_t argument,
          ComposedKernel::Compose compose) {
   m.impl(name, torch::CppFunction::makeFromBoxedKernel(c10::BoxedKernel::makeFromFunctor(
@@ -182,8 +188,8 @@ void register_derivatives(torch::Library& m) {
   add(m, "index_fill.int_Tensor", 3, index_fill);
   add(m, "index_fill_.int_Tensor", 3, in_place<index_fill>);
   add(m, "index_put", 2, index_put);
-  add(m, "index_put_", 2, in_place<index_put>);
-  add(m, "_index_put_impl_", 2, in_place<index_put>);
+  add(m, "index_put_", 2, index_put_in_place);
+  add(m, "_index_put_impl_", 2, index_put_in_place);
 }
 
 }  // namespace torch_xla::aten

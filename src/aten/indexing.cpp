@@ -154,13 +154,9 @@ at::Tensor put(const at::Tensor& self, const Mask& mask, const at::Tensor& value
   return index.dim() == 1 ? out : at::_unsafe_view(out, self.sizes());
 }
 
-// Throws if what is written shares memory with an index or with the values.
-void check_apart(const TensorImpl& written, const Indices& indices, const at::Tensor& values) {
-  for (const std::optional<at::Tensor>& index : indices) {
-    const TensorImpl* read = index.has_value() && index->defined() ? as_xla(*index) : nullptr;
-    if (read != nullptr) aten::check_apart(written, *read);
-  }
-  if (const TensorImpl* read = as_xla(values)) aten::check_apart(written, *read);
+// PyTorch fills where one number is put by a mask.
+bool is_fill(const std::optional<Mask>& mask, const at::Tensor& values, bool accumulate) {
+  return mask.has_value() && values.numel() == 1 && !accumulate;
 }
 
 at::Tensor& index_put_impl_(at::Tensor& self, const Indices& indices, const at::Tensor& values,
@@ -170,11 +166,9 @@ at::Tensor& index_put_impl_(at::Tensor& self, const Indices& indices, const at::
   const std::optional<Mask> mask = only_mask(indices);
   const TensorImpl* written = as_xla(self);
   if (written != nullptr) warn_if_repeated(*written, "index_put_", "tensor[indices] = tensor");
-  // PyTorch fills where one number is put by a mask.
-  const bool is_fill = mask.has_value() && update.numel() == 1 && !accumulate;
-  if (written != nullptr && !is_fill) check_apart(*written, indices, update);
+  check_put(self, indices, update, accumulate);
   const bool is_repeated = written != nullptr && has_repeats(*written->xla_type());
-  if (is_fill && (is_repeated || mask->index.dim() == 0)) {
+  if (is_fill(mask, update, accumulate) && (is_repeated || mask->index.dim() == 0)) {
     check_mask(self, mask->index, mask->first);
     at::Tensor chosen = mask->on(self.device());
     while (mask->first + chosen.dim() < self.dim()) chosen = chosen.unsqueeze(-1);
@@ -205,6 +199,17 @@ at::Tensor index_put(const at::Tensor& self, const Indices& indices, const at::T
 }
 
 }  // namespace
+
+void check_put(const at::Tensor& self, const Indices& indices, const at::Tensor& values,
+               bool accumulate) {
+  const TensorImpl* written = as_xla(self);
+  if (written == nullptr || is_fill(only_mask(indices), values, accumulate)) return;
+  for (const std::optional<at::Tensor>& index : indices) {
+    const TensorImpl* read = index.has_value() && index->defined() ? as_xla(*index) : nullptr;
+    if (read != nullptr) check_apart(*written, *read);
+  }
+  if (const TensorImpl* read = as_xla(values)) check_apart(*written, *read);
+}
 
 std::optional<at::Tensor> put_by_mask(const at::Tensor& self, const Indices& indices,
                                       const at::Tensor& values, bool accumulate) {

@@ -12,6 +12,9 @@ using Indices = c10::List<std::optional<at::Tensor>>;
 
 void register_indexing(torch::Library& m);
 
+// Throws where `self[indices] = values` shares memory with an index or with the values.
+void check_put(const at::Tensor& self, const Indices& indices, const at::Tensor& values,
+               bool accumulate);
 // What `self[indices] = values` makes of self, where the indices are one mask and else None: the
 // mask chooses between self and values, and nobody needs to know how many elements it has. Nothing
 // for other indices. Composed of differentiable operators.

@@ -5,6 +5,7 @@
 
 #include <array>
 
+#include "base/error.h"
 #include "hlo/text.h"
 
 namespace torch_xla::hlo {
@@ -332,6 +333,11 @@ std::string Builder::finish(std::span<const Value> results, std::string_view nam
   }
   out += ") {\n" + body_ + "}\n" + functions_text_ + "}\n";
   return out;
+}
+
+void fail_no_dim(std::int64_t dim, std::size_t rank) {
+  base::fail(base::ErrorKind::kIndex, "Dimension out of range: there is no dimension ", dim,
+             " of a tensor with ", rank, " dimensions");
 }
 
 }  // namespace torch_xla::hlo

@@ -34,6 +34,8 @@ struct InternedType {
   std::string text;
 };
 
+[[noreturn]] void fail_no_dim(std::int64_t dim, std::size_t rank);
+
 // The result of an operation, or a parameter. Cheap to copy; valid as long as its Builder lives.
 class Value {
  public:
@@ -43,8 +45,13 @@ class Value {
   const Type& type() const { return type_->type; }
   DType dtype() const { return type_->type.dtype; }
   const Dims& dims() const { return type_->type.dims; }
-  // The size of dimension `i`, which may not be negative.
-  std::int64_t dim(std::int64_t i) const { return type_->type.dims[static_cast<std::size_t>(i)]; }
+  // The size of dimension `i`, which may not be negative. IndexError where there is none.
+  std::int64_t dim(std::int64_t i) const {
+    const base::Dims& dims = type_->type.dims;
+    if (static_cast<std::size_t>(i) >= dims.size()) [[unlikely]]
+      fail_no_dim(i, dims.size());
+    return dims[static_cast<std::size_t>(i)];
+  }
   std::int64_t rank() const { return static_cast<std::int64_t>(type_->type.dims.size()); }
   std::int64_t num_elements() const { return type_->type.num_elements(); }
   Builder& builder() const { return *builder_; }

@@ -82,17 +82,22 @@ Value gather(Value operand, Value start_indices, const GatherDimensionNumbers& d
                     d.operand_batching_dims, d.start_indices_batching_dims, d.start_index_map,
                     d.index_vector_dim});
   require_size(kName, "slice_sizes", slice_sizes.size(), operand.rank());
+  Dims slices = slice_sizes;
+  for (const std::int64_t dimension : d.operand_batching_dims) {  // which may be empty
+    std::int64_t& size = slices[static_cast<std::size_t>(dimension)];
+    size = std::min(size, operand.dim(dimension));
+  }
   Dims offset_sizes;
-  for (std::size_t i = 0; i < slice_sizes.size(); ++i) {
+  for (std::size_t i = 0; i < slices.size(); ++i) {
     const auto dimension = static_cast<std::int64_t>(i);
-    require(slice_sizes[i] >= 0 && slice_sizes[i] <= operand.dims()[i], kName,
-            "slice_sizes must be in [0, size], got ", Show(slice_sizes), " of ", Show(operand));
+    require(slices[i] >= 0 && slices[i] <= operand.dims()[i], kName,
+            "slice_sizes must be in [0, size], got ", Show(slices), " of ", Show(operand));
     if (contains(d.collapsed_slice_dims, dimension) ||
         contains(d.operand_batching_dims, dimension)) {
-      require(slice_sizes[i] <= 1, kName,
-              "a collapsed or batching dimension has slice size 1, got ", Show(slice_sizes));
+      require(slices[i] <= 1, kName, "a collapsed or batching dimension has slice size 1, got ",
+              Show(slices));
     } else {
-      offset_sizes.push_back(slice_sizes[i]);
+      offset_sizes.push_back(slices[i]);
     }
   }
   const Dims batch = batch_sizes(start_indices.dims(), d.index_vector_dim);
@@ -115,7 +120,7 @@ Value gather(Value operand, Value start_indices, const GatherDimensionNumbers& d
   properties += dimension_property("start_indices_batching_dims", d.start_indices_batching_dims);
   properties += dimension_property("start_index_map", d.start_index_map);
   properties += index_vector_property(d.index_vector_dim);
-  properties += ">, slice_sizes = " + array_attribute(slice_sizes) + ", indices_are_sorted = ";
+  properties += ">, slice_sizes = " + array_attribute(slices) + ", indices_are_sorted = ";
   properties += boolean(indices_are_sorted);
   const std::array operands{operand, start_indices};
   return operand.builder().op(kName, operands, result, properties);

@@ -28,7 +28,10 @@ Value is_inside(Value x, double low, double high) { return greater(x, low) & les
 
 // ---- Rectifiers ---------------------------------------------------------------------------------
 
-Value relu(Value self) { return max(self, 0); }
+Value relu(Value self) {
+  base::check(self.dtype() != DType::kBool, "Boolean inputs not supported for relu");
+  return max(self, 0);
+}
 
 Value threshold(Value self, double threshold, double value) {
   return where(less_equal(self, threshold), value, self);
@@ -40,6 +43,7 @@ Value threshold_backward(Value grad, Value self, double threshold) {
 }
 
 Value hardtanh(Value self, double low, double high) {
+  base::check(self.dtype() != DType::kBool, "Bool inputs not supported for hardtanh");
   hlo::Builder& builder = self.builder();
   return hlo::clamp(scalar(builder, self.dtype(), low), self, scalar(builder, self.dtype(), high));
 }

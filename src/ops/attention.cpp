@@ -135,7 +135,7 @@ void check_linear(Value input, Value weight) {
 // input weight^T + bias, over the last dimension; the sum is rounded once.
 Value linear(Value input, Value weight, const MaybeValue& bias) {
   check_linear(input, weight);
-  Dims dims(input.dims().begin(), input.dims().end() - 1);
+  Dims dims = leading_dims(input.dims(), 1);
   if (weight.rank() == 2) dims.push_back(weight.dim(0));
   const Value matrix = as_matrix(input);
   Value product = contract(matrix, weight, {{}, {}, {1}, {weight.rank() - 1}});

@@ -243,8 +243,7 @@ Value adaptive_avg_pool(Value self, const Dims& output_size, std::int64_t rank) 
 // The windows in which one of `size` elements lies follow each other, and are what window that many
 // of `count` elements would hold: adaptive pooling is its own transpose.
 Value adaptive_avg_pool_backward(Value grad_output, Value self, std::size_t spatial_rank) {
-  const Dims output(grad_output.dims().end() - static_cast<std::ptrdiff_t>(spatial_rank),
-                    grad_output.dims().end());
+  const Dims output = trailing_dims(grad_output.dims(), spatial_rank);
   if (self.num_elements() == 0 || grad_output.num_elements() == 0) return full_like(self, 0);
   if (const std::optional<PoolWindow> w = even_window(self, output)) {
     return avg_pool_backward(grad_output, self, *w, {});

@@ -13,7 +13,7 @@ namespace torch_xla::ops {
 namespace {
 
 // The sizes before the last two.
-Dims batch_of(Value x) { return Dims(x.dims().begin(), x.dims().end() - 2); }
+Dims batch_of(Value x) { return leading_dims(x.dims(), 2); }
 
 Dims appended(Dims dims, std::initializer_list<std::int64_t> more) {
   dims.insert(dims.end(), more);

@@ -48,9 +48,7 @@ Value transform(Value value, const Dims& dims, hlo::FftType type) {
     const Dims group(dims.begin() + static_cast<std::ptrdiff_t>(begin),
                      dims.begin() + static_cast<std::ptrdiff_t>(end));
     value = with_innermost(value, group, [&](Value v) {
-      return hlo::fft(
-          v, type,
-          Dims(v.dims().end() - static_cast<std::ptrdiff_t>(group.size()), v.dims().end()));
+      return hlo::fft(v, type, trailing_dims(v.dims(), group.size()));
     });
   }
   return value;
@@ -80,7 +78,7 @@ Value fft_r2c(Value self, const Dims& dim, std::int64_t normalization, bool ones
   }
   Value out = with_innermost(self, {last},
                              [&](Value v) { return hlo::fft(v, hlo::FftType::kRfft, {length}); });
-  out = transform(out, Dims(dims.begin(), dims.end() - 1), hlo::FftType::kFft);
+  out = transform(out, leading_dims(dims, 1), hlo::FftType::kFft);
   return normalized(out, normalization, size, 1);
 }
 
@@ -98,7 +96,7 @@ Value fft_c2r(Value self, const Dims& dim, std::int64_t normalization, std::int6
   const Dims origin(half.size(), 0);
   const Dims ones(half.size(), 1);
   Value out = hlo::slice(self, origin, half, ones);
-  out = transform(out, Dims(dims.begin(), dims.end() - 1), hlo::FftType::kIfft);
+  out = transform(out, leading_dims(dims, 1), hlo::FftType::kIfft);
   out = with_innermost(out, {last},
                        [&](Value v) { return hlo::fft(v, hlo::FftType::kIrfft, {last_dim_size}); });
   return normalized(out, normalization, size, size);

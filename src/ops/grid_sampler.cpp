@@ -154,7 +154,8 @@ struct Sampler {
   Sampler(Value input, Value grid, const Sampling& options) {
     const auto num_dims = input.rank() - 2;
     sizes.assign(input.dims().begin() + 2, input.dims().end());
-    point_dims.assign(grid.dims().begin() + 1, grid.dims().end() - 1);
+    point_dims = leading_dims(grid.dims(), 1);
+    point_dims.erase(point_dims.begin());
     const DType dtype = accumulate_dtype(input.dtype());
     const std::int64_t batch = input.dim(0);
     image = hlo::reshape(convert(input, dtype), {batch, input.dim(1), base::num_elements(sizes)});
@@ -225,7 +226,19 @@ struct Sampler {
   }
 };
 
+void check_grid(Value input, Value grid) {
+  const std::int64_t rank = input.rank();
+  base::check(rank == 4 || rank == 5,
+              "grid_sampler(): expected 4D or 5D input and grid with same number of dimensions, "
+              "but got input with sizes ",
+              base::to_string(input.dims()), " and grid with sizes ", base::to_string(grid.dims()));
+  base::check(grid.rank() == rank && grid.dim(rank - 1) == rank - 2,
+              "grid_sampler(): expected grid to have size ", rank - 2,
+              " in last dimension, but got grid with sizes ", base::to_string(grid.dims()));
+}
+
 Value sample(Value input, Value grid, const Sampling& options) {
+  check_grid(input, grid);
   const Sampler sampler(input, grid, options);
   Value sum;
   sampler.for_each_pixel([&](const Pixel& pixel) {

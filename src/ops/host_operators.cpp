@@ -10,19 +10,6 @@ namespace {
 
 using Shapes = std::vector<Shape>;
 
-// PyTorch's complaints about matrices, before the program meets them.
-void check_matrices(const Value& value, const char* op, const char* name) {
-  base::check(value.rank() >= 2, op, ": The input tensor ", name,
-              " must have at least 2 dimensions.");
-}
-
-void check_square(const Value& value, const char* op, const char* name) {
-  check_matrices(value, op, name);
-  base::check(value.dim(value.rank() - 1) == value.dim(value.rank() - 2), op, ": ", name,
-              " must be batches of square matrices, but they are ", value.dim(value.rank() - 2),
-              " by ", value.dim(value.rank() - 1), " matrices");
-}
-
 void check_numbers(const Value& value, const char* op) {
   base::check(!base::is_integral(value.dtype()), op,
               ": Expected a floating point or complex tensor as input. Got ",
@@ -44,7 +31,7 @@ Shapes eig(const Value& self) {
 
 // Right-hand sides that are vectors have a dimension less than the matrices.
 bool are_vectors(const Value& a, const Value& b) {
-  const Dims rows(a.dims().begin(), a.dims().end() - 1);
+  const Dims rows = leading_dims(a.dims(), 1);
   return b.rank() == 1 || (a.rank() - 1 == b.rank() && b.dims() == rows);
 }
 
@@ -65,7 +52,7 @@ Shapes lstsq(const Value& a, const Value& b, const std::string& driver) {
   if (has_residuals && driver != "gels") {
     base::fail(base::ErrorKind::kUnimplemented, "the data decide whether there are residuals");
   }
-  const Dims batch = broadcast_dims(batch_dims(a), Dims(wide.begin(), wide.end() - 2));
+  const Dims batch = broadcast_dims(batch_dims(a), leading_dims(wide, 2));
   const std::int64_t columns = wide.back();
   Dims solution = with_batch(batch, {n});
   Dims residuals = has_residuals ? batch : Dims{0};

@@ -175,7 +175,7 @@ LuFactors lu_of_transpose(Value a) {
 }
 
 std::vector<Value> solve_ex(Value a, Value b, bool left, bool) {
-  const Dims vector_dims(a.dims().begin(), a.dims().end() - 1);
+  const Dims vector_dims = leading_dims(a.dims(), 1);
   const bool is_vector = b.rank() == 1 || (b.rank() + 1 == a.rank() && b.dims() == vector_dims);
   if (is_vector) {
     Dims dims = b.dims();
@@ -186,7 +186,7 @@ std::vector<Value> solve_ex(Value a, Value b, bool left, bool) {
   const bool is_left = left || is_vector;
   const LuFactors f = lu_factors(a, /*pivot=*/true);
   Value x = lu_solve(f.lu, f.pivots, b, is_left, /*use_adjoint=*/false);
-  if (is_vector) x = hlo::reshape(x, Dims(x.dims().begin(), x.dims().end() - 1));
+  if (is_vector) x = hlo::reshape(x, leading_dims(x.dims(), 1));
   return {x, f.lu, f.pivots, f.info};
 }
 

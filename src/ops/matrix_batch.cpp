@@ -1,13 +1,24 @@
 // Batches of matrices, and loops over their columns.
 #include "ops/matrix_batch.h"
 
+#include "base/error.h"
 #include "ops/expression.h"
 
 namespace torch_xla::ops {
 
-Dims batch_dims(const Value& matrices) {
-  return Dims(matrices.dims().begin(), matrices.dims().end() - 2);
+void check_matrices(const Value& value, const char* op, const char* name) {
+  base::check(value.rank() >= 2, op, ": The input tensor ", name,
+              " must have at least 2 dimensions.");
 }
+
+void check_square(const Value& value, const char* op, const char* name) {
+  check_matrices(value, op, name);
+  base::check(value.dim(value.rank() - 1) == value.dim(value.rank() - 2), op, ": ", name,
+              " must be batches of square matrices, but they are ", value.dim(value.rank() - 2),
+              " by ", value.dim(value.rank() - 1), " matrices");
+}
+
+Dims batch_dims(const Value& matrices) { return leading_dims(matrices.dims(), 2); }
 
 Dims with_batch(const Dims& batch, const Dims& rest) {
   Dims out = batch;
@@ -16,15 +27,12 @@ Dims with_batch(const Dims& batch, const Dims& rest) {
 }
 
 Value broadcast_batch(Value matrices, const Dims& batch) {
-  const Dims matrix(matrices.dims().end() - 2, matrices.dims().end());
-  return broadcast_to(matrices, with_batch(batch, matrix));
+  return broadcast_to(matrices, with_batch(batch, trailing_dims(matrices.dims(), 2)));
 }
 
-Value flat_batch(Value value, std::int64_t rank) {
-  const auto middle = value.dims().end() - rank;
-  const Dims batch(value.dims().begin(), middle);
-  return hlo::reshape(value,
-                      with_batch({base::num_elements(batch)}, Dims(middle, value.dims().end())));
+Value flat_batch(Value value, std::size_t rank) {
+  const std::int64_t batch = base::num_elements(leading_dims(value.dims(), rank));
+  return hlo::reshape(value, with_batch({batch}, trailing_dims(value.dims(), rank)));
 }
 
 Value split_batch(Value value, const Dims& batch) {

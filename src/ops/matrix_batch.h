@@ -8,6 +8,9 @@
 
 namespace torch_xla::ops {
 
+// PyTorch's complaints about matrices, before the program meets them: "linalg.inv: A must be ...".
+void check_matrices(const Value& value, const char* op, const char* name);
+void check_square(const Value& value, const char* op, const char* name);
 // The dimensions before the matrices.
 Dims batch_dims(const Value& matrices);
 // `batch`, then `rest`.
@@ -15,7 +18,7 @@ Dims with_batch(const Dims& batch, const Dims& rest);
 // Leading dimensions broadcast to `batch`.
 Value broadcast_batch(Value matrices, const Dims& batch);
 // [..., m, n] to [b, m, n], or [..., n] to [b, n] where `rank` is 1.
-Value flat_batch(Value value, std::int64_t rank = 2);
+Value flat_batch(Value value, std::size_t rank = 2);
 // [b, ...] with b split into `batch`.
 Value split_batch(Value value, const Dims& batch);
 

@@ -69,6 +69,7 @@ void register_matrix_factors(Registry& m) {
   });
   m.impl("linalg_solve_triangular", [](Value self, Value b, bool upper, bool left,
                                        bool unitriangular) {
+    check_square(self, "linalg.solve_triangular", "A");
     return solve_triangular(self, b, left, upper, unitriangular, hlo::TransposeA::kNoTranspose);
   });
   m.impl("triangular_solve",

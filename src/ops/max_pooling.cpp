@@ -180,9 +180,8 @@ Value scatter_planes(Value planes, Value indices, Value updates, const hlo::Bina
 Value scatter_spatial(Value source, Value indices, const Dims& dims, std::size_t spatial_rank,
                       const hlo::BinaryRegion& combine) {
   const auto split = [&](const Dims& d) {
-    const auto middle = d.end() - static_cast<std::ptrdiff_t>(spatial_rank);
-    return Dims{base::num_elements(Dims(d.begin(), middle)),
-                base::num_elements(Dims(middle, d.end()))};
+    return Dims{base::num_elements(leading_dims(d, spatial_rank)),
+                base::num_elements(trailing_dims(d, spatial_rank))};
   };
   if (base::num_elements(dims) == 0) return full(source.builder(), {source.dtype(), dims}, 0);
   const Value planes = full(source.builder(), {source.dtype(), split(dims)}, 0);
@@ -351,7 +350,7 @@ Pooled adaptive_max_pool(Value self, const Dims& output_size) {
   if (const std::optional<PoolWindow> w = even_window(self, output_size)) {
     return max_pool(self, *w);
   }
-  const Dims spatial(self.dims().end() - std::ssize(output_size), self.dims().end());
+  const Dims spatial = trailing_dims(self.dims(), output_size.size());
   const Dims dims = with_spatial(self, output_size);
   hlo::Builder& b = self.builder();
   if (base::num_elements(dims) == 0) {
@@ -374,8 +373,7 @@ Pooled adaptive_max_pool(Value self, const Dims& output_size) {
 
 Value adaptive_max_pool_backward(Value grad_output, Value self, Value indices,
                                  std::size_t spatial_rank) {
-  const Dims output(grad_output.dims().end() - static_cast<std::ptrdiff_t>(spatial_rank),
-                    grad_output.dims().end());
+  const Dims output = trailing_dims(grad_output.dims(), spatial_rank);
   if (const std::optional<PoolWindow> w = even_window(self, output)) {
     return max_pool_backward(grad_output, self, *w, indices);
   }
@@ -431,7 +429,7 @@ Value planes_taken(Value value, std::int64_t dim, Value positions) {
 std::vector<Value> fractional_max_pool(Value self, const Dims& kernel, const Dims& output,
                                        Value random_samples) {
   const std::size_t rank = output.size();
-  const Dims spatial(self.dims().end() - std::ssize(output), self.dims().end());
+  const Dims spatial = trailing_dims(self.dims(), output.size());
   const Dims dims = with_spatial(self, output);
   hlo::Builder& b = self.builder();
   if (base::num_elements(dims) == 0) {

@@ -262,8 +262,19 @@ constexpr UnaryOperator kUnaryOperators[] = {
 
 // A conversion that the user asked for. Where StableHLO brings a float to the nearest integer that
 // there is, PyTorch's kernels do as the processor: what int32 (or int64) can't hold becomes its
-// least value, and narrower types take the low bits.
+// least value, and narrower types take the low bits. float8_e4m3fn, which has no infinity, takes
+// its greatest number for what it can't hold.
 Value cast(Value x, DType dtype) {
+  constexpr DType kNarrow = DType::kFloat8E4M3FN;
+  if (dtype == x.dtype()) return x;
+  if (dtype == kNarrow && !base::is_complex(x.dtype())) {
+    const double limit = greatest_finite(kNarrow);
+    const Value wide = convert(x, DType::kFloat32);
+    return convert(hlo::clamp(scalar(x.builder(), DType::kFloat32, -limit), wide,
+                              scalar(x.builder(), DType::kFloat32, limit)),
+                   dtype);
+  }
+  if (x.dtype() == kNarrow) x = convert(x, DType::kFloat32);
   if (!base::is_floating(x.dtype()) || !base::is_integral(dtype) || dtype == DType::kBool) {
     return convert(x, dtype);
   }

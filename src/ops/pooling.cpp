@@ -39,7 +39,7 @@ PoolWindow pool_window(const Value& input, std::size_t rank, const Dims& kernel,
   w.dilation = expanded(dilation, rank, "dilation");
   base::check(static_cast<std::size_t>(input.rank()) >= rank, "pooling expects ", rank + 1, "D or ",
               rank + 2, "D input, got ", base::to_string(input.dims()));
-  w.input.assign(input.dims().end() - static_cast<std::ptrdiff_t>(rank), input.dims().end());
+  w.input = trailing_dims(input.dims(), rank);
   for (std::size_t i = 0; i < rank; ++i) {
     base::check(w.kernel[i] > 0, "kernel size should be greater than zero, but got ",
                 base::to_string(w.kernel));
@@ -61,7 +61,7 @@ PoolWindow pool_window(const Value& input, std::size_t rank, const Dims& kernel,
 
 std::optional<PoolWindow> even_window(const Value& input, const Dims& output) {
   PoolWindow w;
-  w.input.assign(input.dims().end() - std::ssize(output), input.dims().end());
+  w.input = trailing_dims(input.dims(), output.size());
   w.output = output;
   for (std::size_t i = 0; i < output.size(); ++i) {
     if (output[i] == 0 || w.input[i] == 0 || w.input[i] % output[i] != 0) return std::nullopt;
@@ -105,7 +105,7 @@ AdaptiveWindows adaptive_windows(Value value, std::int64_t dim, std::int64_t cou
 }
 
 Dims with_spatial(const Value& value, const Dims& spatial) {
-  Dims dims(value.dims().begin(), value.dims().end() - std::ssize(spatial));
+  Dims dims = leading_dims(value.dims(), spatial.size());
   dims.insert(dims.end(), spatial.begin(), spatial.end());
   return dims;
 }

@@ -192,4 +192,24 @@ Dims all_but(std::int64_t dim, std::int64_t rank) {
   return out;
 }
 
+namespace {
+
+std::ptrdiff_t num_leading(const Dims& dims, std::size_t count) {
+  if (dims.size() < count) {
+    base::fail(base::ErrorKind::kIndex, "expected at least ", count,
+               " dimensions, but got a tensor of sizes ", base::to_string(dims));
+  }
+  return static_cast<std::ptrdiff_t>(dims.size() - count);
+}
+
+}  // namespace
+
+Dims leading_dims(const Dims& dims, std::size_t count) {
+  return Dims(dims.begin(), dims.begin() + num_leading(dims, count));
+}
+
+Dims trailing_dims(const Dims& dims, std::size_t count) {
+  return Dims(dims.begin() + num_leading(dims, count), dims.end());
+}
+
 }  // namespace torch_xla::ops

@@ -138,6 +138,14 @@ std::tuple<Value, Value> geqrf(Value self) {
 }
 
 Value householder_product(Value input, Value tau) {
+  static constexpr std::string_view kName = "torch.linalg.householder_product: ";
+  const std::int64_t rank = input.rank();
+  base::check(rank >= 2, kName, "input must have at least 2 dimensions.");
+  base::check(input.dim(rank - 2) >= input.dim(rank - 1), kName,
+              "input.shape[-2] must be greater than or equal to input.shape[-1]");
+  base::check(tau.rank() == rank - 1, kName,
+              "Expected tau to have one dimension less than input, but got tau.ndim equal to ",
+              tau.rank(), " and input.ndim is equal to ", rank);
   if (input.num_elements() == 0) return input;
   if (tau.num_elements() == 0) return identity(input.builder(), input.type());
   const Value product =

@@ -86,7 +86,7 @@ void check_search(Value sorted, Value values, bool right, const std::optional<st
         "torch.searchsorted(): input value can be a scalar only when boundaries tensor dimension "
         "is 1, but we got boundaries tensor dim(",
         sorted.rank(), ") and input value's dim(0) numel(1)");
-  const auto leading = [](const Dims& dims) { return Dims(dims.begin(), dims.end() - 1); };
+  const auto leading = [](const Dims& dims) { return leading_dims(dims, 1); };
   check(sorted.rank() == 1 ||
             (sorted.rank() == values.rank() && leading(sorted.dims()) == leading(values.dims())),
         "torch.searchsorted(): boundaries tensor should be 1 dimension or the first N-1 dimensions "

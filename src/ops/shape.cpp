@@ -231,10 +231,9 @@ Value pixel_shuffle(Value self, std::int64_t factor) {
         channels, " is not divisible by ", area);
   const std::int64_t height = self.dim(rank - 2);
   const std::int64_t width = self.dim(rank - 1);
-  const std::int64_t batch = std::accumulate(self.dims().begin(), self.dims().end() - 3,
-                                             std::int64_t{1}, std::multiplies<>());
+  const std::int64_t batch = base::num_elements(leading_dims(self.dims(), 3));
   const Value split = hlo::reshape(self, {batch, channels / area, factor, factor, height, width});
-  Dims dims(self.dims().begin(), self.dims().end() - 3);
+  Dims dims = leading_dims(self.dims(), 3);
   dims.insert(dims.end(), {channels / area, height * factor, width * factor});
   return hlo::reshape(permute(split, {0, 1, 4, 2, 5, 3}), dims);
 }
@@ -254,11 +253,10 @@ Value pixel_unshuffle(Value self, std::int64_t factor) {
   check(width % factor == 0,
         "pixel_unshuffle expects width to be divisible by downscale_factor, but input.size(-1)=",
         width, " is not divisible by ", factor);
-  const std::int64_t batch = std::accumulate(self.dims().begin(), self.dims().end() - 3,
-                                             std::int64_t{1}, std::multiplies<>());
+  const std::int64_t batch = base::num_elements(leading_dims(self.dims(), 3));
   const Value split =
       hlo::reshape(self, {batch, channels, height / factor, factor, width / factor, factor});
-  Dims dims(self.dims().begin(), self.dims().end() - 3);
+  Dims dims = leading_dims(self.dims(), 3);
   dims.insert(dims.end(), {channels * factor * factor, height / factor, width / factor});
   return hlo::reshape(permute(split, {0, 1, 3, 5, 2, 4}), dims);
 }

@@ -138,6 +138,7 @@ Dims squeezed_sizes(Value self, const Dims& dims) {
 }
 
 std::vector<Value> split(Value self, const Dims& sizes, std::int64_t dim) {
+  check(self.rank() > 0, "split expects at least a 1-dimensional tensor");
   dim = wrap_dim(dim, self.rank());
   check(std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0}) == self.dim(dim),
         "split_with_sizes expects split_sizes to sum exactly to ", self.dim(dim),

@@ -196,7 +196,7 @@ struct Diagonal {
 };
 
 Value flatten_last_two(Value value) {
-  Dims dims(value.dims().begin(), value.dims().end() - 1);
+  Dims dims = leading_dims(value.dims(), 1);
   dims.back() *= value.dims().back();
   return hlo::reshape(value, dims);
 }

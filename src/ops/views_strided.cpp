@@ -71,7 +71,7 @@ Value window_of_last_dim(Value value, std::int64_t start, std::int64_t length) {
 }
 
 Value split_last_dim(Value value, std::int64_t rows, std::int64_t columns) {
-  Dims dims(value.dims().begin(), value.dims().end() - 1);
+  Dims dims = leading_dims(value.dims(), 1);
   dims.push_back(rows);
   dims.push_back(columns);
   return hlo::reshape(value, dims);
