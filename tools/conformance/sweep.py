@@ -130,7 +130,10 @@ def excused() -> Callable[[Problem], bool]:
     """Whether a problem stands in tests/sweep_exceptions.txt: lines of kinds, an entry (`*` for any
     part of its name), dtypes (`*` for all) and, if not any, a shape; then the reason."""
     lines = (line.split("#")[0].split() for line in _LIST.read_text().splitlines())
-    rules = [(words[0].split(","), words[1], words[2].split(","), words[3:]) for words in lines if words]
+    rules = [
+        (kinds.split(","), entry, dtypes.split(","), shape)
+        for kinds, entry, dtypes, *shape in filter(None, lines)
+    ]
 
     def is_excused(problem: Problem) -> bool:
         return any(
