@@ -13,7 +13,7 @@ ENVIRONMENT := $(VENV)/.installed
 PACKAGE := build/release/.installed
 BUILD_FILES := CMakeLists.txt pyproject.toml $(wildcard cmake/*)
 CPP_SOURCES := $(shell find src -name '*.cpp' -o -name '*.h')
-PACKAGE_SOURCES := $(CPP_SOURCES) $(shell find torch_xla -name '*.py' -o -name '*.pyi') $(BUILD_FILES)
+PACKAGE_SOURCES := $(CPP_SOURCES) $(shell find python -name '*.py' -o -name '*.pyi') $(BUILD_FILES)
 FORMATTED := $(shell find src tests examples tools -name '*.cpp' -o -name '*.h')
 # Files are handed out whole: the counts that tests assert may depend on what their file ran before.
 PYTEST_FLAGS ?= --numprocesses auto --maxprocesses 4 --dist loadfile

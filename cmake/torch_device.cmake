@@ -35,5 +35,5 @@ endif()
 
 if(TORCH_XLA_INPLACE)
   set_target_properties(${package_targets} PROPERTIES
-    LIBRARY_OUTPUT_DIRECTORY "${PROJECT_SOURCE_DIR}/torch_xla")
+    LIBRARY_OUTPUT_DIRECTORY "${PROJECT_SOURCE_DIR}/python/torch_xla")
 endif()

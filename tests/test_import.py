@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pathlib
+import subprocess
 import sys
 
 import pytest
@@ -40,6 +42,45 @@ def test_import_backward_and_fork_make_no_client():
         )
         == "[2.0, 2.0, 2.0]"
     )
+
+
+def test_every_submodule_is_an_attribute_of_its_package():
+    text = run_in_process(
+        """
+        import importlib.metadata, importlib.util, pkgutil
+        import torch_xla
+
+        torch_xla.experimental.eager_mode(False)
+        torch_xla.distributed.parallel_loader.MpDeviceLoader
+        named = [info.name for info in pkgutil.walk_packages(torch_xla.__path__, "torch_xla.")]
+        names = [name for name in named if name != "torch_xla.libtorch_xla"]
+        assert len(names) > 80, names
+        for name in names:
+            value = torch_xla
+            for part in name.split(".")[1:]:
+                value = getattr(value, part)
+        for package in (torch_xla, torch_xla.core):
+            try:
+                package.nonsense
+            except AttributeError as error:
+                assert "no attribute 'nonsense'" in str(error), error
+            else:
+                raise AssertionError(package)
+        print("done")
+        """
+    )
+    assert text == "done"
+
+
+def test_import_from_the_root_of_the_clone():
+    """Python puts the working directory first: no folder there may be called torch_xla."""
+    root = pathlib.Path(__file__).resolve().parents[1]
+    code = (
+        "import torch, torch_xla; print(torch.ones(2, device='xla').tolist(), torch_xla.__file__)"
+    )
+    run = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.startswith("[1.0, 1.0]")
 
 
 def test_child_of_a_process_that_used_the_device_is_told_so():

@@ -38,7 +38,7 @@ OWNED = {
 INCLUDE = re.compile(r'#include "(\w+)/')
 COMMENT = re.compile(r"//.*")
 SOURCE_SUFFIXES = {".cpp", ".h", ".py", ".pyi", ".cmake"}
-CHECKED_FOLDERS = ["src", "torch_xla", "tests", "tools", "examples", "benchmarks", "cmake"]
+CHECKED_FOLDERS = ["src", "python", "tests", "tools", "examples", "benchmarks", "cmake"]
 
 
 def layer_violations(path: Path) -> Iterator[str]:

@@ -4,7 +4,7 @@ from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-FOLDERS = ["src", "torch_xla", "tests", "tools", "examples", "benchmarks", "cmake", "docs"]
+FOLDERS = ["src", "python", "tests", "tools", "examples", "benchmarks", "cmake", "docs"]
 SUFFIXES = {".cpp", ".h", ".py", ".pyi", ".cmake", ".md"}
 LONGEST_SHOWN = 10
 

@@ -3,14 +3,16 @@
 `import torch_xla` adds the device; it loads no plugin and makes no client before the first use.
 """
 
+from typing import TYPE_CHECKING
+
 # The check must come before the extension is loaded: a mismatch shows as an undefined symbol there.
 import torch_xla._compatibility  # isort: skip
 from torch_xla import _XLAC as _XLAC  # isort: skip
 
-# Programs reach these modules as attributes of the package, without importing them.
+# What of the package is used in nearly every program.
 import torch_xla.core.xla_model
 import torch_xla.debug.metrics  # noqa: F401
-from torch_xla import _integration, _lowering, backends, runtime
+from torch_xla import _integration, _lowering, _submodules, backends, runtime
 from torch_xla._compile import compile, set_custom_compile_options
 from torch_xla._launch import launch
 from torch_xla._settings import settings
@@ -47,10 +49,23 @@ __all__ = [
 _integration.install()
 
 
+if TYPE_CHECKING:
+    from torch_xla import amp as amp
+    from torch_xla import core as core
+    from torch_xla import debug as debug
+    from torch_xla import distributed as distributed
+    from torch_xla import experimental as experimental
+    from torch_xla import stablehlo as stablehlo
+    from torch_xla import utils as utils
+
+
+_submodule = _submodules.importing(__name__)
+
+
 def __getattr__(name: str) -> object:
     # What few programs need is imported when one asks for it.
     if name in ("save_as_stablehlo", "save_torch_model_as_stablehlo"):
         from torch_xla import stablehlo
 
         return getattr(stablehlo, name)
-    raise AttributeError(f"module 'torch_xla' has no attribute {name!r}")
+    return _submodule(name)

@@ -1,7 +1,10 @@
 """One program over a mesh of devices. Here the mesh has one device: every sharding is the whole
 tensor, and annotations are checked and kept."""
 
+from typing import TYPE_CHECKING
+
 import torch_xla.distributed.spmd.operators  # noqa: F401 (registers torch.ops.xla.*)
+from torch_xla import _submodules
 from torch_xla.distributed.spmd.dtensor import (
     auto_policy,
     convert_to_xla_mesh,
@@ -77,3 +80,15 @@ __all__ = [
     "xla_distribute_tensor",
     "xla_patched_nn_linear_forward",
 ]
+
+if TYPE_CHECKING:
+    from torch_xla.distributed.spmd import debugging as debugging
+    from torch_xla.distributed.spmd import dtensor as dtensor
+    from torch_xla.distributed.spmd import linear as linear
+    from torch_xla.distributed.spmd import mesh as mesh
+    from torch_xla.distributed.spmd import operators as operators
+    from torch_xla.distributed.spmd import sharded_tensor as sharded_tensor
+    from torch_xla.distributed.spmd import sharding as sharding
+
+
+__getattr__ = _submodules.importing(__name__)

@@ -1,6 +1,9 @@
 """Parameters spread over replicas. With one replica each has all of its parameters; the wrapper's
 other duties, such as computing in another type, are the same."""
 
+from typing import TYPE_CHECKING
+
+from torch_xla import _submodules
 from torch_xla.distributed.fsdp.state_dict_utils import (
     consolidate_sharded_model_checkpoints,
     consolidate_sharded_state_dicts,
@@ -16,3 +19,14 @@ __all__ = [
     "consolidate_sharded_model_checkpoints",
     "consolidate_sharded_state_dicts",
 ]
+
+if TYPE_CHECKING:
+    from torch_xla.distributed.fsdp import state_dict_utils as state_dict_utils
+    from torch_xla.distributed.fsdp import utils as utils
+    from torch_xla.distributed.fsdp import wrap as wrap
+    from torch_xla.distributed.fsdp import (
+        xla_fully_sharded_data_parallel as xla_fully_sharded_data_parallel,
+    )
+
+
+__getattr__ = _submodules.importing(__name__)

@@ -1,1 +1,0 @@
-"""Backends of `torch.compile` under the names of torch_xla."""

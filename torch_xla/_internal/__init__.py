@@ -1,1 +1,0 @@
-"""What a few programs import although it is not public."""

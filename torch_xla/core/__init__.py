@@ -1,1 +1,0 @@
-"""The modules that programs import as `torch_xla.core.<name>`."""

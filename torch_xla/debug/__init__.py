@@ -1,1 +1,0 @@
-"""What shows what happened."""

@@ -1,1 +1,0 @@
-"""Small things that programs import as `torch_xla.utils.<name>`."""
