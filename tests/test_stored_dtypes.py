@@ -50,6 +50,17 @@ torch.testing.assert_close(torch.fft.fft(wave.to("xla")).cpu(), torch.fft.fft(wa
 one = torch.ones(1, device="xla")
 assert one.view(torch.int32).item() == 0x3F800000
 
+# An estimate compiles the barrier's own program, donations included.
+metrics = torch_xla.debug.metrics
+xx.mul_(2)
+torch_xla.sync(wait=True)
+xx.mul_(3)
+estimate = torch_xla.debug.memory.estimate()
+assert estimate["alias"] == xx.numel() * torch.empty(0, dtype=FLOAT).element_size(), estimate
+compiled = metrics.metric_data("CompileTime")[0]
+torch_xla.sync(wait=True)
+assert metrics.metric_data("CompileTime")[0] == compiled
+
 layers = [nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.ReLU(), nn.Flatten(), nn.Linear(72, 3)]
 model = nn.Sequential(*layers).to("xla")
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.5)

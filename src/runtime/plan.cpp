@@ -95,11 +95,12 @@ class DonationFinder {
         is_enabled_(base::settings().enable_param_aliasing()),
         is_taken_(trace.leaves.size()) {}
 
-  // `leaf` is where the trace reads what is replaced, or kNoLeaf.
-  void add(std::size_t root, const base::Shape& shape, std::uint32_t leaf,
+  // `leaf` is where the trace reads what is replaced by `value`, or kNoLeaf.
+  void add(std::size_t root, const graph::Value& value, std::uint32_t leaf,
            std::vector<ops::Donation>& donations) {
     if (!is_enabled_ || leaf == Replaced::kNoLeaf || is_taken_[leaf]) return;
-    if (trace_.leaves[leaf]->shape() != shape) return;
+    const base::Shape stored = base::stored_shape(value.node->shape(value.output));
+    if (trace_.leaves[leaf]->shape() != stored) return;
     is_taken_[leaf] = true;
     donations.push_back({static_cast<std::uint32_t>(root), leaf});
   }
@@ -190,7 +191,7 @@ Plan plan_sync(Device& device) {
       ArrayPtr array =
           Array::make_pending(device, base::stored_shape(value.node->shape(value.output)));
       array->set_location(value.node->location());
-      donations.add(roots.size(), array->shape(), leaf, plan.donations);
+      donations.add(roots.size(), value, leaf, plan.donations);
       roots.push_back(plan.trace.roots[i]);
       plan.outputs.push_back(array);
       data = std::move(array);
@@ -374,8 +375,7 @@ Preview preview_sync(Device& device) {
   for (std::size_t i = 0; i < values.size(); ++i) {
     const graph::Value& value = values[i];
     if (!seen.emplace(value.node.get(), value.output).second) continue;
-    donations.add(roots.size(), value.node->shape(value.output),
-                  find_leaf(preview.trace, settled[i]), preview.donations);
+    donations.add(roots.size(), value, find_leaf(preview.trace, settled[i]), preview.donations);
     roots.push_back(preview.trace.roots[i]);
   }
   preview.trace.roots = std::move(roots);
