@@ -1,5 +1,6 @@
-// Reading of arguments. `read` (on every call) and `attribute` (on new calls) walk the arguments in
-// the same order and make the same decisions, which is what keeps slots and operands aligned.
+// Reading of arguments: one walk, with two sinks. On every call `Words` takes what the memo knows
+// the call by, on new calls `Attributes` makes the memo entry, so that slots, operands and
+// attributes are aligned whatever the walk decides.
 #include "aten/call.h"
 
 #include <ATen/ATen.h>
@@ -58,15 +59,164 @@ bool is_cpu_scalar(const at::Tensor& tensor) {
 
 }  // namespace
 
+// What arguments are to the memo. A sink has a function for each kind of thing that the walk meets:
+// `none`, `tensor`, `number`, `key`, `ints`, `text`, `dtype`, `ignored`, and around the elements of
+// a list `begin_list` and `end_list`.
+class Call::Words {
+ public:
+  explicit Words(Call& call) : call_(call), words_(call.words_) {}
+
+  void none() { words_.push_back(kNone); }
+  // No part of the program, but a memory format decides the result's strides.
+  void ignored(const c10::IValue& value) {
+    if (value.isInt()) words_.push_back(static_cast<std::uint64_t>(value.toInt()) + 16);
+  }
+  void begin_list(std::size_t size) { words_.push_back(tag(kList, size)); }
+  void end_list(const Argument&) {}
+  void tensor(const Argument& argument, TensorImpl& impl) {
+    words_.push_back(reinterpret_cast<std::uintptr_t>(impl.xla_type()));
+    call_.operands_.push_back(&impl);
+    call_.join_device(argument, impl.xla_device());
+  }
+  void number(const Numeric& number) {
+    const std::uint64_t detail = static_cast<std::uint64_t>(number.dtype) |
+                                 (number.is_wrapped ? 256u : 0u) |
+                                 static_cast<std::uint64_t>(number.slot.mode) << 9;
+    if (number.in_slot) {
+      words_.push_back(tag(kNumberSlot, detail));
+      call_.slots_.push_back(bits_of(number.value));
+      return;
+    }
+    words_.push_back(tag(kNumberConstant, detail));
+    if (number.value.is_complex()) {
+      const auto z = number.value.to<std::complex<double>>();
+      words_.push_back(std::bit_cast<std::uint64_t>(z.real()));
+      words_.push_back(std::bit_cast<std::uint64_t>(z.imag()));
+    } else {
+      words_.push_back(static_cast<std::uint64_t>(number.value.dtype()));
+      words_.push_back(bits_of(number.value));
+    }
+  }
+  void key(const c10::IValue* generator) {
+    words_.push_back(tag(kNumberSlot, static_cast<std::uint64_t>(DType::kUInt64)));
+    if (call_.device_ == nullptr) call_.find_device();
+    call_.slots_.push_back(
+        next_random_key(*call_.device_, generator == nullptr || generator->isNone()
+                                            ? std::nullopt
+                                            : std::optional(generator->toGenerator())));
+  }
+  void ints(const std::vector<std::int64_t>& list) {
+    words_.push_back(tag(kList, list.size()));
+    for (const std::int64_t element : list) words_.push_back(static_cast<std::uint64_t>(element));
+  }
+  void text(const std::string& text) {
+    words_.push_back(tag(kText, text.size()));
+    for (std::size_t i = 0; i < text.size(); i += 8) {
+      std::uint64_t word = 0;
+      std::memcpy(&word, text.data() + i, std::min<std::size_t>(8, text.size() - i));
+      words_.push_back(word);
+    }
+  }
+  void dtype(at::ScalarType type) {
+    words_.push_back(tag(kText, static_cast<std::uint64_t>(type)));
+  }
+
+ private:
+  Call& call_;
+  decltype(Call::words_)& words_;
+};
+
+// The same as attributes of an entry, one per argument that is not ignored.
+class Call::Attributes {
+ public:
+  Attributes(const Operator& op, graph::Entry& entry) : op_(op), entry_(entry) {}
+
+  void none() {
+    if (is_list_) {
+      operands_.indices.push_back(-1);
+    } else {
+      add(std::monostate{});
+    }
+  }
+  void ignored(const c10::IValue&) {}
+  void begin_list(std::size_t) {
+    is_list_ = true;
+    operands_ = {};
+    numbers_.clear();
+  }
+  void end_list(const Argument& argument) {
+    is_list_ = false;
+    const bool is_of_tensors = argument.travel == Travel::kOperand;
+    if (is_of_tensors && numbers_.empty()) return add(std::move(operands_));
+    if (is_of_tensors) check_numbers(argument);
+    const bool are_bools = argument.schema.kind == ArgKind::kBool;
+    if (!are_bools) return add(std::move(numbers_));
+    std::vector<bool> bools;
+    for (const graph::Number& number : numbers_) bools.push_back(number.constant.to<bool>());
+    add(std::move(bools));
+  }
+  void tensor(const Argument&, TensorImpl& impl) {
+    const auto index = static_cast<std::uint32_t>(entry_.operands.size());
+    entry_.operands.push_back(impl.xla_type());
+    if (is_list_) {
+      operands_.indices.push_back(static_cast<std::int32_t>(index));
+    } else {
+      add(graph::Operand{index});
+    }
+  }
+  void number(const Numeric& number) {
+    graph::Number out;
+    out.dtype = number.dtype;
+    out.is_wrapped = number.is_wrapped;
+    if (number.in_slot) {
+      out.slot = static_cast<std::int32_t>(entry_.slots.size());
+      out.constant = number.value.is_floating() ? Scalar(0.0) : Scalar(std::int64_t{0});
+      entry_.slots.push_back(number.slot);
+    } else {
+      out.constant = number.value;
+    }
+    if (is_list_) {
+      numbers_.push_back(out);
+    } else {
+      add(out);
+    }
+  }
+  void key(const c10::IValue*) {
+    add(graph::Number{Scalar(std::int64_t{0}), DType::kUInt64,
+                      static_cast<std::int32_t>(entry_.slots.size()), false});
+    entry_.slots.push_back({DType::kUInt64, graph::SlotMode::kData});
+  }
+  void ints(std::vector<std::int64_t> list) { add(std::move(list)); }
+  void text(const std::string& text) { add(text); }
+  void dtype(at::ScalarType type) { add(to_dtype(type)); }
+
+ private:
+  void add(graph::Attribute attribute) { entry_.args.push_back(std::move(attribute)); }
+  // Numbers of the CPU in a list of tensors: all of them, where numbers of a list are operands too.
+  void check_numbers(const Argument& argument) const {
+    TORCH_CHECK(op_.lowering->is_foreach, "aten::", op_.schema.name,
+                ": Input tensor is not an XLA tensor: a number of the CPU (in the list '",
+                argument.schema.name, "')");
+    TORCH_CHECK(operands_.indices.empty(), "aten::", op_.schema.name, ": the list '",
+                argument.schema.name, "' has tensors of the CPU beside tensors of the device");
+  }
+
+  const Operator& op_;
+  graph::Entry& entry_;
+  bool is_list_ = false;
+  graph::OperandList operands_;
+  std::vector<graph::Number> numbers_;
+};
+
 Call::Call(const Operator& op, const torch::jit::Stack& stack)
     : op_(op),
       arguments_(torch::jit::last(stack, op.arguments.size()).data(), op.arguments.size()),
       no_special_scalars_(base::settings().no_special_scalars()) {
   // Addresses leave the upper bits free.
   words_.push_back(reinterpret_cast<std::uintptr_t>(&op) | default_float() << 56);
-  for (std::size_t i = 0; i < arguments_.size(); ++i) read(op.arguments[i], arguments_[i]);
+  Words words(*this);
+  walk(words);
   if (device_ == nullptr) find_device();
-  if (op.draws_key) draw_key(nullptr);
 }
 
 void Call::find_device() {
@@ -80,126 +230,73 @@ void Call::find_device() {
   device_ = &current_device();
 }
 
-void Call::read(const Argument& argument, const c10::IValue& value) {
-  switch (argument.travel) {
-    case Travel::kIgnored:
-      // No part of the program, but a memory format decides the result's strides.
-      if (value.isInt()) words_.push_back(static_cast<std::uint64_t>(value.toInt()) + 16);
-      return;
-    case Travel::kOperand:
-      if (value.isTensor()) {
-        read_tensor(argument, value.toTensor());
-      } else if (value.isNone()) {
-        words_.push_back(kNone);
-      } else if (value.isTensorList()) {
-        const c10::List<at::Tensor> list = value.toTensorList();
-        words_.push_back(tag(kList, list.size()));
-        for (const at::Tensor& tensor : list) read_tensor(argument, tensor);
-      } else {
-        const auto list = value.toListRef();
-        words_.push_back(tag(kList, list.size()));
-        for (const c10::IValue& element : list) {
-          read_tensor(argument, element.isNone() ? at::Tensor() : element.toTensor());
-        }
-      }
-      return;
-    case Travel::kData:
-    case Travel::kPromotable:
-      if (value.isNone()) {
-        words_.push_back(kNone);
-      } else if (value.isList()) {
-        const auto list = value.toListRef();
-        words_.push_back(tag(kList, list.size()));
-        for (const c10::IValue& element : list) {
-          read_number(number_of(element, argument.travel));
-        }
-      } else {
-        read_number(number_of(value, argument.travel));
-      }
-      return;
-    case Travel::kKey: draw_key(&value); return;
-    case Travel::kConstant: read_constant(argument, value); return;
-  }
+void Call::join_device(const Argument& argument, runtime::Device& device) {
+  if (device_ == nullptr) device_ = &device;
+  if (device_ == &device) [[likely]]
+    return;
+  TORCH_CHECK(false, "aten::", op_.schema.name,
+              ": Expected all tensors to be on the same device, but found at least two devices, "
+              "xla:",
+              device_->ordinal(), " and xla:", device.ordinal(), "! (argument '",
+              argument.schema.name, "')");
 }
 
-void Call::read_tensor(const Argument& argument, const at::Tensor& tensor) {
-  if (!tensor.defined()) {
-    words_.push_back(kNone);
-    return;
-  }
-  if (TensorImpl* impl = as_xla(tensor)) {
-    words_.push_back(reinterpret_cast<std::uintptr_t>(impl->xla_type()));
-    operands_.push_back(impl);
-    if (device_ == nullptr) {
-      device_ = &impl->xla_device();
-    } else if (device_ != &impl->xla_device()) [[unlikely]] {
-      TORCH_CHECK(false, "aten::", op_.schema.name,
-                  ": Expected all tensors to be on the same device, but found at least two "
-                  "devices, xla:",
-                  device_->ordinal(), " and xla:", impl->xla_device().ordinal(), "! (argument '",
-                  argument.schema.name, "')");
+template <typename Sink>
+void Call::walk(Sink& sink) const {
+  for (std::size_t i = 0; i < arguments_.size(); ++i) {
+    const Argument& argument = op_.arguments[i];
+    const c10::IValue& value = arguments_[i];
+    switch (argument.travel) {
+      case Travel::kIgnored: sink.ignored(value); break;
+      case Travel::kKey: sink.key(&value); break;
+      case Travel::kOperand: walk_tensors(argument, value, sink); break;
+      default: walk_value(argument, value, sink); break;
     }
-    return;
   }
-  if (is_cpu_scalar(tensor) && !argument.schema.is_written) {
-    read_number(number_of(tensor));
-    return;
+  if (op_.draws_key) sink.key(nullptr);
+}
+
+template <typename Sink>
+void Call::walk_tensors(const Argument& argument, const c10::IValue& value, Sink& sink) const {
+  if (value.isTensor()) return walk_tensor(argument, value.toTensor(), sink);
+  if (value.isNone()) return sink.none();
+  if (value.isTensorList()) {
+    const c10::List<at::Tensor> list = value.toTensorList();
+    sink.begin_list(list.size());
+    for (const at::Tensor& tensor : list) walk_tensor(argument, tensor, sink);
+  } else {
+    const auto list = value.toListRef();
+    sink.begin_list(list.size());
+    for (const c10::IValue& element : list) {
+      walk_tensor(argument, element.isNone() ? at::Tensor() : element.toTensor(), sink);
+    }
   }
+  sink.end_list(argument);
+}
+
+template <typename Sink>
+void Call::walk_tensor(const Argument& argument, const at::Tensor& tensor, Sink& sink) const {
+  if (!tensor.defined()) return sink.none();
+  if (TensorImpl* impl = as_xla(tensor)) return sink.tensor(argument, *impl);
+  if (is_cpu_scalar(tensor) && !argument.schema.is_written) return sink.number(number_of(tensor));
   expect_xla(tensor, op_.schema.name, argument.schema.name);
 }
 
-void Call::read_number(const Numeric& number) {
-  const std::uint64_t detail = static_cast<std::uint64_t>(number.dtype) |
-                               (number.is_wrapped ? 256u : 0u) |
-                               static_cast<std::uint64_t>(number.slot.mode) << 9;
-  if (number.in_slot) {
-    words_.push_back(tag(kNumberSlot, detail));
-    slots_.push_back(bits_of(number.value));
-    return;
+template <typename Sink>
+void Call::walk_value(const Argument& argument, const c10::IValue& value, Sink& sink) const {
+  if (value.isNone()) return sink.none();
+  if (value.isString()) return sink.text(value.toStringRef());
+  if (argument.schema.kind == ArgKind::kDType && !argument.schema.is_list) {
+    return sink.dtype(value.toScalarType());
   }
-  words_.push_back(tag(kNumberConstant, detail));
-  if (number.value.is_complex()) {
-    const auto z = number.value.to<std::complex<double>>();
-    words_.push_back(std::bit_cast<std::uint64_t>(z.real()));
-    words_.push_back(std::bit_cast<std::uint64_t>(z.imag()));
-  } else {
-    words_.push_back(static_cast<std::uint64_t>(number.value.dtype()));
-    words_.push_back(bits_of(number.value));
+  if (value.isIntList() && argument.travel == Travel::kConstant) {
+    return sink.ints(value.toIntVector());
   }
-}
-
-void Call::read_constant(const Argument& argument, const c10::IValue& value) {
-  if (value.isNone()) {
-    words_.push_back(kNone);
-  } else if (value.isIntList()) {
-    const std::vector<std::int64_t> list = value.toIntVector();
-    words_.push_back(tag(kList, list.size()));
-    for (const std::int64_t element : list) words_.push_back(static_cast<std::uint64_t>(element));
-  } else if (value.isList()) {
-    const auto list = value.toListRef();
-    words_.push_back(tag(kList, list.size()));
-    for (const c10::IValue& element : list) read_number(number_of(element, Travel::kConstant));
-  } else if (value.isString()) {
-    const std::string& text = value.toStringRef();
-    words_.push_back(tag(kText, text.size()));
-    for (std::size_t i = 0; i < text.size(); i += 8) {
-      std::uint64_t word = 0;
-      std::memcpy(&word, text.data() + i, std::min<std::size_t>(8, text.size() - i));
-      words_.push_back(word);
-    }
-  } else if (argument.schema.kind == ArgKind::kDType) {
-    words_.push_back(tag(kText, static_cast<std::uint64_t>(value.toInt())));
-  } else {
-    read_number(number_of(value, Travel::kConstant));
-  }
-}
-
-void Call::draw_key(const c10::IValue* generator) {
-  words_.push_back(tag(kNumberSlot, static_cast<std::uint64_t>(DType::kUInt64)));
-  if (device_ == nullptr) find_device();
-  slots_.push_back(next_random_key(*device_, generator == nullptr || generator->isNone()
-                                                 ? std::nullopt
-                                                 : std::optional(generator->toGenerator())));
+  if (!value.isList()) return sink.number(number_of(value, argument.travel));
+  const auto list = value.toListRef();
+  sink.begin_list(list.size());
+  for (const c10::IValue& element : list) sink.number(number_of(element, argument.travel));
+  sink.end_list(argument);
 }
 
 Call::Numeric Call::number_of(const at::Tensor& cpu_scalar) const {
@@ -244,94 +341,12 @@ graph::Slot Call::data_slot(const base::Scalar& value) const {
           no_special_scalars_ ? graph::SlotMode::kData : graph::SlotMode::kNumber};
 }
 
-graph::Number Call::add_number(const Numeric& number, graph::Entry& entry) const {
-  graph::Number out;
-  out.dtype = number.dtype;
-  out.is_wrapped = number.is_wrapped;
-  if (number.in_slot) {
-    out.slot = static_cast<std::int32_t>(entry.slots.size());
-    out.constant = number.value.is_floating() ? Scalar(0.0) : Scalar(std::int64_t{0});
-    entry.slots.push_back(number.slot);
-  } else {
-    out.constant = number.value;
-  }
-  return out;
-}
-
-graph::Attribute Call::tensor_attribute(const at::Tensor& tensor, graph::Entry& entry) const {
-  if (!tensor.defined()) return std::monostate{};
-  if (TensorImpl* impl = as_xla(tensor)) {
-    entry.operands.push_back(impl->xla_type());
-    return graph::Operand{static_cast<std::uint32_t>(entry.operands.size() - 1)};
-  }
-  return add_number(number_of(tensor), entry);
-}
-
-graph::Attribute Call::attribute(const Argument& argument, const c10::IValue& value,
-                                 graph::Entry& entry) const {
-  if (argument.travel == Travel::kKey) {
-    graph::Number key{Scalar(std::int64_t{0}), DType::kUInt64,
-                      static_cast<std::int32_t>(entry.slots.size()), false};
-    entry.slots.push_back({DType::kUInt64, graph::SlotMode::kData});
-    return key;
-  }
-  if (value.isNone()) return std::monostate{};
-  if (argument.travel == Travel::kOperand) {
-    if (value.isTensor()) return tensor_attribute(value.toTensor(), entry);
-    graph::OperandList list;
-    std::vector<graph::Number> numbers;
-    for (const c10::IValue& element : value.toListRef()) {
-      const graph::Attribute a =
-          tensor_attribute(element.isNone() ? at::Tensor() : element.toTensor(), entry);
-      if (const auto* operand = std::get_if<graph::Operand>(&a)) {
-        list.indices.push_back(static_cast<std::int32_t>(operand->index));
-      } else if (const auto* number = std::get_if<graph::Number>(&a);
-                 number != nullptr && op_.lowering->is_foreach && list.indices.empty()) {
-        numbers.push_back(*number);
-      } else {
-        TORCH_CHECK(std::holds_alternative<std::monostate>(a), "aten::", op_.schema.name,
-                    ": Input tensor is not an XLA tensor: ", element.toTensor().toString(),
-                    " (in the list '", argument.schema.name, "')");
-        list.indices.push_back(-1);
-      }
-    }
-    if (numbers.empty()) return list;
-    TORCH_CHECK(list.indices.empty(), "aten::", op_.schema.name, ": the list '",
-                argument.schema.name, "' has tensors of the CPU beside tensors of the device");
-    return numbers;
-  }
-  if (value.isString()) return value.toStringRef();
-  if (argument.schema.kind == ArgKind::kDType && !argument.schema.is_list) {
-    return to_dtype(value.toScalarType());
-  }
-  if (value.isIntList() && argument.travel == Travel::kConstant) return value.toIntVector();
-  if (value.isBoolList()) {
-    const c10::List<bool> list = value.toBoolList();
-    return std::vector<bool>(list.begin(), list.end());
-  }
-  if (value.isList()) {
-    std::vector<graph::Number> numbers;
-    for (const c10::IValue& element : value.toListRef()) {
-      numbers.push_back(add_number(number_of(element, argument.travel), entry));
-    }
-    return numbers;
-  }
-  return add_number(number_of(value, argument.travel), entry);
-}
-
 graph::Entry Call::make_entry() const {
   graph::Entry entry;
   entry.op = &op_.op;
   entry.default_float = to_dtype(c10::get_default_dtype_as_scalartype());
-  for (std::size_t i = 0; i < arguments_.size(); ++i) {
-    if (op_.arguments[i].travel == Travel::kIgnored) continue;
-    entry.args.push_back(attribute(op_.arguments[i], arguments_[i], entry));
-  }
-  if (op_.draws_key) {
-    entry.args.push_back(graph::Number{Scalar(std::int64_t{0}), DType::kUInt64,
-                                       static_cast<std::int32_t>(entry.slots.size()), false});
-    entry.slots.push_back({DType::kUInt64, graph::SlotMode::kData});
-  }
+  Attributes attributes(op_, entry);
+  walk(attributes);
   return entry;
 }
 

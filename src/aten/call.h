@@ -41,20 +41,23 @@ class Call {
     graph::Slot slot;
   };
 
-  void read(const Argument& argument, const c10::IValue& value);
-  void read_tensor(const Argument& argument, const at::Tensor& tensor);
-  void read_number(const Numeric& number);
-  void read_constant(const Argument& argument, const c10::IValue& value);
-  void draw_key(const c10::IValue* generator);
+  class Words;
+  class Attributes;
+
+  template <typename Sink>
+  void walk(Sink& sink) const;
+  template <typename Sink>
+  void walk_tensors(const Argument& argument, const c10::IValue& value, Sink& sink) const;
+  template <typename Sink>
+  void walk_tensor(const Argument& argument, const at::Tensor& tensor, Sink& sink) const;
+  template <typename Sink>
+  void walk_value(const Argument& argument, const c10::IValue& value, Sink& sink) const;
   void find_device();
+  void join_device(const Argument& argument, runtime::Device& device);
   Numeric number_of(const at::Tensor& cpu_scalar) const;
   Numeric number_of(const c10::IValue& value, Travel travel) const;
-  graph::Attribute attribute(const Argument& argument, const c10::IValue& value,
-                             graph::Entry& entry) const;
   // Whether a number goes to the program beside it, so that another value is the same program.
   graph::Slot data_slot(const base::Scalar& value) const;
-  graph::Number add_number(const Numeric& number, graph::Entry& entry) const;
-  graph::Attribute tensor_attribute(const at::Tensor& tensor, graph::Entry& entry) const;
 
   const Operator& op_;
   std::span<const c10::IValue> arguments_;
