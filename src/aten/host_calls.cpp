@@ -4,11 +4,15 @@
 #include "aten/host_calls.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/isfinite.h>
 #include <ATen/ops/scalar_tensor.h>
+#include <torch/csrc/jit/runtime/operator.h>
 
 #include <algorithm>
 #include <bit>
+#include <mutex>
+#include <unordered_map>
 
 #include "aten/dynamic_shapes.h"
 #include "aten/fallback.h"
@@ -147,42 +151,83 @@ c10::OperatorHandle find_operator(std::string_view name) {
       base::str("aten::", name.substr(0, dot)).c_str(), overload.c_str());
 }
 
+// Whether `writer` takes what `op` takes, and then where to write each result.
+bool writes_results_of(const c10::FunctionSchema& op, const c10::FunctionSchema& writer) {
+  const std::vector<c10::Argument>& taken = writer.arguments();
+  const std::size_t count = op.arguments().size();
+  if (taken.size() != count + op.returns().size()) return false;
+  for (std::size_t i = 0; i < taken.size(); ++i) {
+    if (taken[i].is_out() != (i >= count)) return false;
+    if (i < count && *taken[i].type() != *op.arguments()[i].type()) return false;
+  }
+  return true;
+}
+
 // The overload that writes its results where it is told to, if there is one: they are not copied
 // then, and need no memory of their own.
 std::optional<c10::OperatorHandle> with_out(const c10::OperatorHandle& op) {
-  c10::OperatorName name = op.operator_name();
-  name.overload_name += name.overload_name.empty() ? "out" : "_out";
-  const auto found = c10::Dispatcher::singleton().findSchema(name);
-  const std::size_t count = op.schema().arguments().size() + op.schema().returns().size();
-  const bool fits = found.has_value() && found->schema().arguments().size() == count &&
-                    found->schema().arguments().back().is_out();
-  return fits ? found : std::nullopt;
+  static std::mutex mutex;
+  static std::unordered_map<c10::OperatorName, std::optional<c10::OperatorHandle>> known;
+  const std::lock_guard lock(mutex);
+  const auto [place, is_new] = known.try_emplace(op.operator_name());
+  if (!is_new) return place->second;
+  const auto symbol = c10::Symbol::fromQualString(op.operator_name().name);
+  for (const auto& candidate : torch::jit::getAllOperatorsFor(symbol)) {
+    if (!writes_results_of(op.schema(), candidate->schema())) continue;
+    place->second =
+        c10::Dispatcher::singleton().findSchema(candidate->schema().operator_name());
+    break;
+  }
+  return place->second;
 }
 
 // Whether the kernel gives its first result in the dtype that the output has, for all that its
-// arguments tell.
+// arguments tell: integers beside floating numbers are indices.
 bool keeps_dtype(const torch::jit::Stack& arguments, at::ScalarType dtype) {
   return std::ranges::all_of(arguments, [&](const c10::IValue& value) {
-    return !value.isTensor() || !value.toTensor().defined() ||
-           value.toTensor().scalar_type() == dtype;
+    if (!value.isTensor() || !value.toTensor().defined()) return true;
+    const at::ScalarType own = value.toTensor().scalar_type();
+    return own == dtype || (at::isFloatingType(dtype) && own == at::kLong);
   });
+}
+
+// A tensor for each result of the operator: the program's, or one that takes what comes where the
+// program wants all but the first, which is of the first argument's dtype. Empty otherwise, and
+// where a mask leaves the first out.
+std::vector<at::Tensor> outputs_of(const HostCall& call, const c10::OperatorHandle& op,
+                                   const torch::jit::Stack& arguments) {
+  std::vector<at::Tensor> outputs;
+  if (call.has_attribute(ops::kHostCallResults)) {
+    const bool lacks_one = call.num_outputs() + 1 == op.schema().returns().size();
+    const bool lacks_first = lacks_one && call.integers(ops::kHostCallResults).front() == 1;
+    const auto is_mask = [](const c10::IValue& value) { return value.isBoolList(); };
+    if (!lacks_first || !arguments[0].isTensor() || std::ranges::any_of(arguments, is_mask)) {
+      return {};
+    }
+    outputs.push_back(at::empty({0}, arguments[0].toTensor().options()));
+  }
+  for (std::size_t i = 0; i < call.num_outputs(); ++i) {
+    outputs.push_back(tensor_over(call.output(i)));
+  }
+  return outputs;
 }
 
 // True if it did.
 bool run_into_outputs(const HostCall& call, const c10::OperatorHandle& op,
                       torch::jit::Stack& arguments) {
-  const std::size_t count = call.num_outputs();
-  if (count != op.schema().returns().size() || call.has_attribute(ops::kHostCallResults)) {
+  const std::optional<c10::OperatorHandle> writer = with_out(op);
+  if (!writer.has_value()) return false;
+  const std::vector<at::Tensor> outputs = outputs_of(call, op, arguments);
+  if (outputs.size() != op.schema().returns().size() ||
+      !keeps_dtype(arguments, outputs[0].scalar_type())) {
     return false;
   }
-  const std::optional<c10::OperatorHandle> writer = with_out(op);
-  std::vector<at::Tensor> outputs;
-  for (std::size_t i = 0; i < count; ++i) outputs.push_back(tensor_over(call.output(i)));
-  if (!writer.has_value() || !keeps_dtype(arguments, outputs[0].scalar_type())) return false;
+  std::vector<const void*> places;
+  for (const at::Tensor& output : outputs) places.push_back(output.const_data_ptr());
   for (const at::Tensor& output : outputs) arguments.emplace_back(output);
   writer->callBoxed(&arguments);
-  for (std::size_t i = 0; i < count; ++i) {
-    base::internal_check(outputs[i].data_ptr() == tensor_over(call.output(i)).data_ptr(),
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    base::internal_check(places[i] == nullptr || outputs[i].const_data_ptr() == places[i],
                          writer->schema().name(), ": result ", i, " is not as recorded");
   }
   return true;
