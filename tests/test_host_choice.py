@@ -132,7 +132,15 @@ _CASES = {
     "norm": Case(lambda x: torch.linalg.vector_norm(x, dim=1), [(70, 70)], ("linalg_vector_norm",)),
     "prod": Case(lambda x: (1 + x / 64).prod(1), [(70, 70)], ("prod.dim_int",)),
     "cumsum": Case(lambda x: (x / 8).cumsum(-1), [(70, 70)], ("cumsum",)),
-    "cumprod": Case(lambda x: (1 + x / 64).cumprod(1), [(70, 70)], ("cumprod",)),
+    "cumprod": Case(
+        lambda x: (1 + x / 64).cumprod(1), [(70, 70)], ("cumprod", "cumprod_backward")
+    ),
+    "cumprod of zeros": Case(
+        lambda x: ((1 + x / 64) * (x.abs() > 0.02)).cumprod(0),
+        [(70, 70)],
+        ("cumprod_backward",),
+        asked=_SOME,
+    ),
     "cummax": Case(lambda x: x.cummax(1).values, [(70, 70)], ("cummax",)),
     "logcumsumexp": Case(lambda x: x.logcumsumexp(1), [(70, 70)], ("logcumsumexp",)),
     "topk": Case(lambda x: x.topk(3, -1).values, [(20, 30)], ("topk",)),

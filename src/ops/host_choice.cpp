@@ -185,6 +185,7 @@ const std::unordered_map<std::string_view, Predicate>& predicates() {
       {"prod.dim_int", large},
       {"cumsum", scan},
       {"cumprod", scan},
+      {"cumprod_backward", large},
       {"cummax", costly_scan},
       {"cummin", costly_scan},
       {"logcumsumexp", costly_scan},
