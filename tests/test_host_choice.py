@@ -216,7 +216,7 @@ def calls_in(tensors: list[torch.Tensor]) -> set[str]:
     """The kernels that the program of these would call."""
     text = _XLAC._graph_of(tensors, "stablehlo")
     operators = set(re.findall(r'"op" = "([^"]+)"', text))
-    return operators | set(re.findall(r"torch_xla\.(correlate\w*)", text))
+    return operators | set(re.findall(r"torch_xla\.((?:correlate|scatter)\w*)", text))
 
 
 def value_and_gradients(case: Case, operands: list[torch.Tensor]) -> list[torch.Tensor]:
@@ -256,6 +256,49 @@ def test_the_same_values_and_gradients(name, dtype):
         assert mine.dtype == theirs.dtype
         scale = max(1.0, theirs.abs().max().item())
         torch.testing.assert_close(mine.cpu(), theirs, rtol=tolerance, atol=tolerance * scale)
+
+
+@pytest.mark.parametrize("dim", [0, 1, 2])
+@pytest.mark.parametrize("dtype", [*_ALL, "int8", "int32", "int64", "bool", "complex64"])
+def test_scatters_by_a_kernel_of_ours(dim, dtype):
+    """Into a part of the tensor, from a part of the source, with places that are named twice."""
+    torch.manual_seed(0)
+    of = getattr(torch, dtype)
+    x, y = (torch.randn(40, 30, 20).mul(4).to(of) for _ in range(2))
+    index = torch.randint(x.shape[dim], (33, 22, 17))
+    results = []
+    for device in ("cpu", "xla"):
+        on = [t.to(device) for t in (x, index, y)]
+        x1, index1, y1 = on
+        results.append(
+            [
+                x1.scatter(dim, index1, y1),
+                x1.scatter(dim, index1, 3),
+                x1.scatter_add(dim, index1, y1) if of != torch.bool else x1,
+                x1.clone().scatter_(dim, index1.int(), y1),
+                x1.flatten().scatter(0, index1.flatten(), y1.flatten()),
+            ]
+        )
+        if device == "xla":
+            assert calls_in([results[1][0]]) == {"scatter"}
+            assert dtype in ("int8", "bool", "complex64") or calls_in([results[1][2]])
+    tolerance = _TOLERANCES.get(dtype, 1e-5)
+    for mine, theirs in zip(results[1], results[0], strict=True):
+        torch.testing.assert_close(mine.cpu(), theirs, rtol=tolerance, atol=8 * tolerance)
+
+
+def test_scatters_write_nothing_out_of_range():
+    torch.manual_seed(0)
+    x, y = torch.randn(90, 70), torch.randn(90, 70)
+    index = torch.randint(-9, 99, (90, 70))
+    is_inside = (index >= 0) & (index < 90)
+    inside = index.where(is_inside, 0)
+    added = x.scatter_add(0, inside, y * is_inside)
+    mine = x.to("xla").scatter_add(0, index.to("xla"), y.to("xla"))
+    torch.testing.assert_close(mine.cpu(), added)
+    reached = torch.zeros(90, 70).scatter_add(0, inside, is_inside.float()) > 0
+    written = x.to("xla").scatter(0, index.to("xla"), 7.0)
+    torch.testing.assert_close(written.cpu(), x.where(~reached, 7.0))
 
 
 def test_small_calls_and_other_dtypes_are_left_to_xla():
