@@ -90,6 +90,14 @@ _CASES = {
         [(2, 3, 8, 7)],
         ("adaptive_max_pool2d", "adaptive_max_pool2d_backward"),
     ),
+    "avg_pool2d": Case(
+        lambda x: nnf.avg_pool2d(x, 3, 2, 1), [(2, 4, 41, 40)], ("avg_pool2d_backward",)
+    ),
+    "adaptive_max_pool2d of blocks": Case(
+        lambda x: nnf.adaptive_max_pool2d(x, 4),
+        [(2, 3, 8, 12)],
+        ("adaptive_max_pool2d", "adaptive_max_pool2d_backward"),
+    ),
     "group_norm": Case(
         lambda x, w, b: nnf.group_norm(x, 2, w, b),
         [(4, 8, 16, 16), (8,), (8,)],
