@@ -48,6 +48,12 @@ _CASES = {
         [(2, 4, 9, 7), (6, 4, 3, 3), (6,)],
         (),
     ),
+    "conv2d 1x1": Case(
+        lambda x, w, b: nnf.conv2d(x, w, b), [(3, 4, 6, 5), (6, 4, 1, 1), (6,)], _CONVOLUTION
+    ),
+    "transposed conv1d of one": Case(
+        lambda x, w: nnf.conv_transpose1d(x, w), [(2, 4, 9), (4, 3, 1)], _CONVOLUTION
+    ),
     "depthwise conv2d": Case(
         lambda x, w: nnf.conv2d(x, w, padding=1, groups=4),
         [(2, 4, 6, 5), (4, 1, 3, 3)],
