@@ -104,6 +104,12 @@ _CASES = {
         [(2, 3, 8, 12)],
         ("adaptive_max_pool2d", "adaptive_max_pool2d_backward"),
     ),
+    "roll": Case(
+        lambda x: x.roll(3, 1) * x.roll((-70, 5), (0, 2)) * x.roll(1234),
+        [(40, 30, 30)],
+        ("roll",),
+        asked=_SOME,
+    ),
     "group_norm": Case(
         lambda x, w, b: nnf.group_norm(x, 2, w, b),
         [(4, 8, 16, 16), (8,), (8,)],
@@ -230,7 +236,7 @@ def calls_in(tensors: list[torch.Tensor]) -> set[str]:
     """The kernels that the program of these would call."""
     text = _XLAC._graph_of(tensors, "stablehlo")
     operators = set(re.findall(r'"op" = "([^"]+)"', text))
-    return operators | set(re.findall(r"torch_xla\.((?:correlate|scatter)\w*)", text))
+    return operators | set(re.findall(r"torch_xla\.((?:correlate|roll|scatter)\w*)", text))
 
 
 def value_and_gradients(case: Case, operands: list[torch.Tensor]) -> list[torch.Tensor]:
