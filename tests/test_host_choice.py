@@ -119,7 +119,21 @@ _CASES = {
         lambda x, w, b: nnf.layer_norm(x, (64,), w, b),
         [(2, 64, 64), (64,), (64,)],
         ("native_layer_norm", "native_layer_norm_backward"),
-        (*_HALVES, "float64"),
+        _HALVES,
+        (*_HALVES, "float32"),
+    ),
+    "layer_norm of doubles": Case(
+        lambda x, w, b: nnf.layer_norm(x, (7, 9), w, b),
+        [(10, 31, 7, 9), (7, 9), (7, 9)],
+        ("layer_norm", "layer_norm_backward"),
+        ("float64",),
+        ("float64",),
+    ),
+    "layer_norm of many rows": Case(
+        lambda x, w: nnf.layer_norm(x, (257,), w),
+        [(2400, 257), (257,)],
+        ("layer_norm", "layer_norm_backward"),
+        asked=("float32", "float64"),
     ),
     "grid_sample": Case(
         lambda x, g: nnf.grid_sample(x, g.tanh(), align_corners=False),
@@ -152,9 +166,7 @@ _CASES = {
     "norm": Case(lambda x: torch.linalg.vector_norm(x, dim=1), [(70, 70)], ("linalg_vector_norm",)),
     "prod": Case(lambda x: (1 + x / 64).prod(1), [(70, 70)], ("prod.dim_int",)),
     "cumsum": Case(lambda x: (x / 8).cumsum(-1), [(70, 70)], ("cumsum",)),
-    "cumprod": Case(
-        lambda x: (1 + x / 64).cumprod(1), [(70, 70)], ("cumprod", "cumprod_backward")
-    ),
+    "cumprod": Case(lambda x: (1 + x / 64).cumprod(1), [(70, 70)], ("cumprod", "cumprod_backward")),
     "cumprod of zeros": Case(
         lambda x: ((1 + x / 64) * (x.abs() > 0.02)).cumprod(0),
         [(70, 70)],
@@ -236,7 +248,9 @@ def calls_in(tensors: list[torch.Tensor]) -> set[str]:
     """The kernels that the program of these would call."""
     text = _XLAC._graph_of(tensors, "stablehlo")
     operators = set(re.findall(r'"op" = "([^"]+)"', text))
-    return operators | set(re.findall(r"torch_xla\.((?:correlate|roll|scatter)\w*)", text))
+    return operators | set(
+        re.findall(r"torch_xla\.((?:correlate|layer_norm|roll|scatter)\w*)", text)
+    )
 
 
 def value_and_gradients(case: Case, operands: list[torch.Tensor]) -> list[torch.Tensor]:
@@ -345,7 +359,7 @@ def test_nothing_large_is_computed_while_compiling():
     "frozen", [(0,), (1,), (2,), (0, 1), (1, 2)], ids=lambda x: "-".join(map(str, x))
 )
 @pytest.mark.parametrize(
-    "name", ["group_norm", "layer_norm", "linear", "grouped conv2d", "grid_sample"]
+    "name", ["group_norm", "layer_norm of doubles", "linear", "grouped conv2d", "grid_sample"]
 )
 def test_gradients_of_some_operands(name, frozen):
     torch.manual_seed(0)

@@ -1,12 +1,11 @@
-// Rolls along a dimension as a host kernel of our own: XLA's CPU backend puts the two parts together
-// on one thread, and PyTorch's kernel can't write where it is told to. src/ops/shape.cpp emits the
-// calls.
-#include <ATen/Parallel.h>
-
+// Rolls along a dimension as a host kernel of our own: XLA's CPU backend puts the two parts
+// together on one thread, and PyTorch's kernel can't write where it is told to. src/ops/shape.cpp
+// emits the calls.
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
 
+#include "aten/parallel.h"
 #include "runtime/host_kernels.h"
 
 namespace torch_xla::aten {
@@ -20,7 +19,7 @@ constexpr std::int64_t kBytesPerThread = 1 << 17;
 // In each row of `row` bytes, the last `shift` go to the front.
 void roll_rows(std::byte* to, const std::byte* from, std::int64_t bytes, std::int64_t row,
                std::int64_t shift) {
-  at::parallel_for(0, bytes, kBytesPerThread, [=](std::int64_t begin, std::int64_t end) {
+  in_parallel(bytes, kBytesPerThread, [=](std::int64_t begin, std::int64_t end) {
     while (begin < end) {
       const std::int64_t place = begin % row;
       const bool is_front = place < shift;

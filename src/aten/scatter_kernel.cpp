@@ -1,10 +1,9 @@
 // Writes by index as a host kernel of our own: PyTorch's raise where an index is out of range, ours
 // write nothing there. src/ops/scatter_call.cpp emits the calls.
-#include <ATen/Parallel.h>
-
 #include <array>
 #include <functional>
 
+#include "aten/parallel.h"
 #include "base/error.h"
 #include "runtime/host_kernels.h"
 
@@ -41,7 +40,7 @@ Sizes sizes_of(std::span<const std::int64_t> self, std::span<const std::int64_t>
 template <typename Body>
 void for_columns(const Sizes& sizes, const Body& body) {
   const std::int64_t grain = std::max<std::int64_t>(1, kUpdatesPerThread / sizes.updates);
-  at::parallel_for(0, sizes.outer * sizes.inner, grain, [&](std::int64_t begin, std::int64_t end) {
+  in_parallel(sizes.outer * sizes.inner, grain, [&](std::int64_t begin, std::int64_t end) {
     while (begin < end) {
       const std::int64_t o = begin / sizes.inner;
       const std::int64_t stop = std::min(end, (o + 1) * sizes.inner);
@@ -53,7 +52,7 @@ void for_columns(const Sizes& sizes, const Body& body) {
 
 template <typename T>
 void copy(T* to, const T* from, std::int64_t count) {
-  at::parallel_for(0, count, kElementsPerThread, [&](std::int64_t begin, std::int64_t end) {
+  in_parallel(count, kElementsPerThread, [&](std::int64_t begin, std::int64_t end) {
     std::copy(from + begin, from + end, to + begin);
   });
 }
@@ -81,7 +80,8 @@ void scatter_of(const HostCall& call, Combine combine) {
   const auto self = call.input(0);
   const auto index = call.input(1);
   const auto updates = call.input(2);
-  const Sizes sizes = sizes_of(self.dims, index.dims, static_cast<std::size_t>(call.integer("dim")));
+  const Sizes sizes =
+      sizes_of(self.dims, index.dims, static_cast<std::size_t>(call.integer("dim")));
   T* const out = static_cast<T*>(call.output(0).data);
   copy(out, static_cast<const T*>(self.data), sizes.outer * sizes.size * sizes.inner);
   const std::int64_t step = updates.dims.empty() ? 0 : 1;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "ops/layer_norm.h"
 #include "ops/promotion.h"
 #include "ops/reduce.h"
 #include "ops/registry.h"
@@ -263,13 +264,18 @@ void check_parameter(const MaybeValue& parameter, const Dims& normalized_shape, 
               " and normalized_shape = ", base::to_string(normalized_shape));
 }
 
-std::tuple<Value, Value, Value> layer_norm(Value input, const Dims& normalized_shape,
-                                           const MaybeValue& weight, const MaybeValue& bias,
-                                           double eps) {
+std::tuple<Value, Value, Value> layer_norm(const Context& context, Value input,
+                                           const Dims& normalized_shape, const MaybeValue& weight,
+                                           const MaybeValue& bias, double eps) {
   const Dims dims = last_dims(input, normalized_shape);
   check_parameter(weight, normalized_shape, "weight");
   check_parameter(bias, normalized_shape, "bias");
   check_implemented(base::is_floating(input.dtype()), "LayerNormKernelImpl", input.dtype());
+  if (is_layer_norm_called(context, input, {weight, bias})) {
+    Dims statistics = input.dims();
+    for (const std::int64_t dim : dims) statistics[static_cast<std::size_t>(dim)] = 1;
+    return called_layer_norm(input, statistics, weight, bias, eps);
+  }
   const Value x = convert(input, accumulate_dtype(input.dtype()));
   const auto [mean, variance] = moments(x, dims, /*correction=*/0);
   const Value rstd = reciprocal_deviation(variance, eps);
@@ -281,11 +287,13 @@ std::tuple<Value, Value, Value> layer_norm(Value input, const Dims& normalized_s
           keep_dims(convert(rstd, saved), x.dims(), dims)};
 }
 
-std::tuple<Value, Value, Value> layer_norm_backward(Value grad_out, Value input,
-                                                    const Dims& normalized_shape, Value mean,
-                                                    Value rstd, const MaybeValue& weight,
-                                                    const MaybeValue& bias,
-                                                    const std::vector<bool>& mask) {
+std::tuple<Value, Value, Value> layer_norm_backward(
+    const Context& context, Value grad_out, Value input, const Dims& normalized_shape, Value mean,
+    Value rstd, const MaybeValue& weight, const MaybeValue& bias, const std::vector<bool>& mask) {
+  const bool has_result = mask[0] || mask[1] || mask[2];
+  if (has_result && is_layer_norm_called(context, input, {grad_out, mean, rstd, weight, bias})) {
+    return called_layer_norm_backward(grad_out, input, mean, rstd, weight, normalized_shape, mask);
+  }
   const Dims dims = last_dims(input, normalized_shape);
   const Dims outer = range(0, input.rank() - static_cast<std::int64_t>(dims.size()));
   const Value x = convert(input, accumulate_dtype(input.dtype()));
@@ -329,8 +337,16 @@ std::tuple<Value, Value> rms_norm_backward(Value grad_out, Value input,
 }
 
 void register_layer_norm(Registry& m) {
-  m.impl("native_layer_norm", layer_norm);
-  m.impl("native_layer_norm_backward", layer_norm_backward);
+  m.impl("native_layer_norm", [](Context& context, Value input, Dims normalized_shape,
+                                 MaybeValue weight, MaybeValue bias, double eps) {
+    return layer_norm(context, input, normalized_shape, weight, bias, eps);
+  });
+  m.impl("native_layer_norm_backward",
+         [](Context& context, Value grad_out, Value input, Dims normalized_shape, Value mean,
+            Value rstd, MaybeValue weight, MaybeValue bias, std::vector<bool> output_mask) {
+           return layer_norm_backward(context, grad_out, input, normalized_shape, mean, rstd,
+                                      weight, bias, output_mask);
+         });
   m.impl("_fused_rms_norm_backward", rms_norm_backward);
 }
 
