@@ -99,12 +99,11 @@ void register_scatter_along(Registry& m) {
     const std::int64_t place = checked_dim(self, dim, index, src);
     return scatter_along(context, self, place, index, src, replacing());
   });
-  m.impl("scatter.value",
-         [](Context& context, Value self, std::int64_t dim, Value index, Value value) {
-           const std::int64_t place = checked_dim(self, dim, index);
-           return scatter_along(context, self, place, index, convert(value, self.dtype()),
-                                replacing());
-         });
+  m.impl("scatter.value", [](Context& context, Value self, std::int64_t dim, Value index,
+                             Value value) {
+    const std::int64_t place = checked_dim(self, dim, index);
+    return scatter_along(context, self, place, index, convert(value, self.dtype()), replacing());
+  });
   m.impl("scatter.reduce", [](Context& context, Value self, std::int64_t dim, Value index,
                               Value src, std::string reduce) {
     const std::int64_t place = checked_dim(self, dim, index, src);
