@@ -114,6 +114,14 @@ _CASES = {
         lambda x, w, b: nnf.group_norm(x, 2, w, b),
         [(4, 8, 16, 16), (8,), (8,)],
         ("native_group_norm", "native_group_norm_backward"),
+        _HALVES,
+        _HALVES,
+    ),
+    "group_norm of floats": Case(
+        lambda x, w, b: nnf.group_norm(x, 2, w, b),
+        [(4, 8, 15, 17), (8,), (8,)],
+        ("group_norm", "native_group_norm_backward"),
+        asked=("float32", "float64"),
     ),
     "layer_norm": Case(
         lambda x, w, b: nnf.layer_norm(x, (64,), w, b),
@@ -249,7 +257,7 @@ def calls_in(tensors: list[torch.Tensor]) -> set[str]:
     text = _XLAC._graph_of(tensors, "stablehlo")
     operators = set(re.findall(r'"op" = "([^"]+)"', text))
     return operators | set(
-        re.findall(r"torch_xla\.((?:correlate|layer_norm|roll|scatter)\w*)", text)
+        re.findall(r"torch_xla\.((?:correlate|group_norm|layer_norm|roll|scatter)\w*)", text)
     )
 
 
@@ -359,7 +367,8 @@ def test_nothing_large_is_computed_while_compiling():
     "frozen", [(0,), (1,), (2,), (0, 1), (1, 2)], ids=lambda x: "-".join(map(str, x))
 )
 @pytest.mark.parametrize(
-    "name", ["group_norm", "layer_norm of doubles", "linear", "grouped conv2d", "grid_sample"]
+    "name",
+    ["group_norm of floats", "layer_norm of doubles", "linear", "grouped conv2d", "grid_sample"],
 )
 def test_gradients_of_some_operands(name, frozen):
     torch.manual_seed(0)

@@ -91,8 +91,8 @@ HostResults sum(const Call& call) {
   return all_if(call.is_large() && (call.is_double() || call.is_half()));
 }
 
-// There are kernels of ours for the others (layer_norm_call.cpp).
-HostResults layer_norm(const Call& call) { return all_if(call.is_large() && call.is_half()); }
+// There are kernels of ours for the others (normalization_call.cpp).
+HostResults normalization(const Call& call) { return all_if(call.is_large() && call.is_half()); }
 
 bool is_number(const Call& call) {
   return call.is_wide() || call.is_half() || call.dtype() == DType::kInt64;
@@ -168,10 +168,10 @@ const std::unordered_map<std::string_view, Predicate>& predicates() {
       {"grid_sampler_2d_backward", floating},
       {"upsample_bilinear2d_backward", product},
 
-      {"native_group_norm", large},
+      {"native_group_norm", normalization},
       {"native_group_norm_backward", large},
-      {"native_layer_norm", layer_norm},
-      {"native_layer_norm_backward", layer_norm},
+      {"native_layer_norm", normalization},
+      {"native_layer_norm_backward", normalization},
 
       {"sum", sum},
       {"sum.dim_IntList", sum},

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "ops/layer_norm.h"
+#include "ops/normalization.h"
 #include "ops/promotion.h"
 #include "ops/reduce.h"
 #include "ops/registry.h"
@@ -274,7 +274,7 @@ std::tuple<Value, Value, Value> layer_norm(const Context& context, Value input,
   if (is_layer_norm_called(context, input, {weight, bias})) {
     Dims statistics = input.dims();
     for (const std::int64_t dim : dims) statistics[static_cast<std::size_t>(dim)] = 1;
-    return called_layer_norm(input, statistics, weight, bias, eps);
+    return called_layer_norm(input, statistics, {weight, bias}, eps);
   }
   const Value x = convert(input, accumulate_dtype(input.dtype()));
   const auto [mean, variance] = moments(x, dims, /*correction=*/0);
@@ -361,10 +361,14 @@ Value per_group_channel(Value parameter, std::int64_t group) {
   return hlo::reshape(parameter, {group, parameter.num_elements() / group});
 }
 
-std::tuple<Value, Value, Value> group_norm(Value input, const MaybeValue& weight,
-                                           const MaybeValue& bias, std::int64_t n, std::int64_t c,
-                                           std::int64_t hxw, std::int64_t group, double eps) {
+std::tuple<Value, Value, Value> group_norm(const Context& context, Value input,
+                                           const MaybeValue& weight, const MaybeValue& bias,
+                                           std::int64_t n, std::int64_t c, std::int64_t hxw,
+                                           std::int64_t group, double eps) {
   check_implemented(base::is_floating(input.dtype()), "GroupNormKernelImpl", input.dtype());
+  if (is_group_norm_called(context, input, {weight, bias})) {
+    return called_group_norm(input, {n, group}, {weight, bias}, hxw, eps);
+  }
   const Dims dims = {2, 3};
   const Value x =
       hlo::reshape(convert(input, accumulate_dtype(input.dtype())), grouped(n, c, hxw, group));
@@ -465,7 +469,11 @@ void register_normalization(Registry& m) {
   register_batch_norm(m);
   register_batch_norm_backward(m);
   register_layer_norm(m);
-  m.impl("native_group_norm", group_norm);
+  m.impl("native_group_norm",
+         [](Context& context, Value input, MaybeValue weight, MaybeValue bias, std::int64_t n,
+            std::int64_t c, std::int64_t hxw, std::int64_t group, double eps) {
+           return group_norm(context, input, weight, bias, n, c, hxw, group, eps);
+         });
   m.impl("native_group_norm_backward", group_norm_backward);
   m.impl("renorm", renorm);
   m.impl("_weight_norm_interface", weight_norm);

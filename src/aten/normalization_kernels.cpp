@@ -1,6 +1,6 @@
-// Layer normalization and its gradients as host kernels of our own: XLA's CPU backend goes over the
-// rows again for each sum, and PyTorch's kernels can't write where they are told to.
-// src/ops/layer_norm_call.cpp emits the calls.
+// Layer normalization with its gradients, and group normalization, as host kernels of our own:
+// XLA's CPU backend goes over the rows again for each sum, and PyTorch's kernels can't write where
+// they are told to. src/ops/normalization_call.cpp emits the calls.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "aten/parallel.h"
-#include "base/error.h"
 #include "runtime/host_kernels.h"
 
 namespace torch_xla::aten {
@@ -87,6 +86,19 @@ T* data_of(const pjrt::CustomCallArray& array) {
 }
 
 template <typename T>
+struct Moments {
+  T mean;
+  T rstd;
+};
+
+template <typename T>
+Moments<T> moments_of(const T* row, std::int64_t size, T eps) {
+  const T mean = sum_of(row, size, [](auto v) { return v; }) / static_cast<T>(size);
+  const T squares = sum_of(row, size, [=](auto v) { return (v - mean) * (v - mean); });
+  return {mean, 1 / std::sqrt(squares / static_cast<T>(size) + eps)};
+}
+
+template <typename T>
 struct Forward {
   const T* input;
   const T* weight = nullptr;
@@ -94,42 +106,72 @@ struct Forward {
   T* out;
   T* means;
   T* rstds;
+  std::int64_t rows;
   std::int64_t size;
   T eps;
 
-  void row(std::int64_t r) const {
-    const T* const x = input + r * size;
-    const T mean = sum_of(x, size, [](auto v) { return v; }) / static_cast<T>(size);
-    const T squares = sum_of(x, size, [=](auto v) { return (v - mean) * (v - mean); });
-    const T rstd = 1 / std::sqrt(squares / static_cast<T>(size) + eps);
-    for_row<T>(size, [=, y = out + r * size, w = weight, b = bias]<typename V>(std::int64_t i) {
-      V value = (load<V>(x + i) - mean) * rstd;
-      if (w != nullptr) value *= load<V>(w + i);
-      if (b != nullptr) value += load<V>(b + i);
-      store(y + i, value);
-    });
-    means[r] = mean;
-    rstds[r] = rstd;
+  explicit Forward(const HostCall& call)
+      : input(data_of<T>(call.input(0))),
+        out(data_of<T>(call.output(0))),
+        means(data_of<T>(call.output(1))),
+        rstds(data_of<T>(call.output(2))),
+        rows(count_of(call.output(1))),
+        size(count_of(call.input(0)) / rows),
+        eps(static_cast<T>(call.real("eps"))) {
+    std::size_t next = 1;
+    if (call.integer("has_weight") != 0) weight = data_of<T>(call.input(next++));
+    if (call.integer("has_bias") != 0) bias = data_of<T>(call.input(next));
+  }
+
+  // Calls `normalize` with the row's number and its moments, which it keeps.
+  template <typename Normalize>
+  void run(const Normalize& normalize) const {
+    in_parallel(rows, std::max<std::int64_t>(1, kElementsPerThread / size),
+                [&](std::int64_t begin, std::int64_t end) {
+                  for (std::int64_t r = begin; r < end; ++r) {
+                    const Moments<T> moments = moments_of(input + r * size, size, eps);
+                    normalize(r, moments);
+                    means[r] = moments.mean;
+                    rstds[r] = moments.rstd;
+                  }
+                });
   }
 };
 
 template <typename T>
 void layer_norm_of(const HostCall& call) {
-  Forward<T> forward{.input = data_of<T>(call.input(0)),
-                     .out = data_of<T>(call.output(0)),
-                     .means = data_of<T>(call.output(1)),
-                     .rstds = data_of<T>(call.output(2)),
-                     .size = 0,
-                     .eps = static_cast<T>(call.real("eps"))};
-  std::size_t next = 1;
-  if (call.integer("has_weight") != 0) forward.weight = data_of<T>(call.input(next++));
-  if (call.integer("has_bias") != 0) forward.bias = data_of<T>(call.input(next));
-  const std::int64_t rows = count_of(call.output(1));
-  forward.size = count_of(call.input(0)) / rows;
-  in_parallel(rows, std::max<std::int64_t>(1, kElementsPerThread / forward.size),
-              [&](std::int64_t begin, std::int64_t end) {
-                for (std::int64_t r = begin; r < end; ++r) forward.row(r);
-              });
+  const Forward<T> forward(call);
+  forward.run([&](std::int64_t r, const Moments<T>& moments) {
+    const auto body = [x = forward.input + r * forward.size, y = forward.out + r * forward.size,
+                       w = forward.weight, b = forward.bias, moments]<typename V>(std::int64_t i) {
+      V value = (load<V>(x + i) - moments.mean) * moments.rstd;
+      if (w != nullptr) value *= load<V>(w + i);
+      if (b != nullptr) value += load<V>(b + i);
+      store(y + i, value);
+    };
+    for_row<T>(forward.size, body);
+  });
+}
+
+// A row is a group of channels, each with a weight and a bias of its own.
+template <typename T>
+void group_norm_of(const HostCall& call) {
+  const Forward<T> forward(call);
+  const std::int64_t groups = call.integer("groups");
+  const std::int64_t space = call.integer("space");
+  const std::int64_t channels = forward.size / space;
+  forward.run([&](std::int64_t r, const Moments<T>& moments) {
+    for (std::int64_t d = 0; d < channels; ++d) {
+      const std::int64_t channel = r % groups * channels + d;
+      const T weight = forward.weight != nullptr ? forward.weight[channel] : T(1);
+      const T bias = forward.bias != nullptr ? forward.bias[channel] : T(0);
+      const T scale = moments.rstd * weight;
+      const T shift = bias - moments.mean * scale;
+      const std::int64_t start = r * forward.size + d * space;
+      for_row<T>(space, [=, x = forward.input + start, y = forward.out + start]<typename V>(
+                            std::int64_t i) { store(y + i, V(load<V>(x + i) * scale + shift)); });
+    }
+  });
 }
 
 template <typename T>
@@ -235,12 +277,18 @@ void layer_norm(const HostCall& call) {
   layer_norm_of<double>(call);
 }
 
+void group_norm(const HostCall& call) {
+  if (call.input(0).dtype == base::DType::kFloat32) return group_norm_of<float>(call);
+  group_norm_of<double>(call);
+}
+
 void layer_norm_backward(const HostCall& call) {
   if (call.input(0).dtype == base::DType::kFloat32) return layer_norm_backward_of<float>(call);
   layer_norm_backward_of<double>(call);
 }
 
 const bool registered = [] {
+  runtime::add_host_kernel("torch_xla.group_norm", group_norm);
   runtime::add_host_kernel("torch_xla.layer_norm", layer_norm);
   runtime::add_host_kernel("torch_xla.layer_norm_backward", layer_norm_backward);
   return true;
