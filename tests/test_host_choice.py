@@ -387,6 +387,22 @@ def test_gradients_of_some_operands(name, frozen):
         torch.testing.assert_close(mine, theirs)
 
 
+@pytest.mark.parametrize("dim", [0, 1])
+def test_second_gradient_of_cumprod_with_zeros(dim):
+    torch.manual_seed(0)
+    x = 1 + torch.randn(9, 11, dtype=torch.float64) / 8
+    x[3, 4] = x[3, 7] = x[5, 0] = x[8, 4] = 0
+    results = []
+    for device in ("cpu", "xla"):
+        leaf = x.detach().to(device).requires_grad_()
+        (grad,) = torch.autograd.grad(leaf.cumprod(dim).square().sum(), leaf, create_graph=True)
+        results.append([grad, *torch.autograd.grad(grad.square().sum(), leaf)])
+        per_row = torch.func.vmap(torch.func.grad(lambda t: t.cumprod(0).square().sum()))
+        results[-1].append(per_row(leaf.detach()))
+    for mine, theirs in zip(results[1], results[0], strict=True):
+        torch.testing.assert_close(mine.cpu(), theirs)
+
+
 def test_norms_without_parameters_and_of_mixed_dtypes():
     torch.manual_seed(0)
     x = torch.randn(2, 8, 20, 20)
