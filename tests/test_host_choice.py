@@ -48,6 +48,12 @@ _CASES = {
         [(2, 4, 9, 7), (6, 4, 3, 3), (6,)],
         (),
     ),
+    "conv2d 1x1": Case(
+        lambda x, w, b: nnf.conv2d(x, w, b), [(3, 4, 6, 5), (6, 4, 1, 1), (6,)], _CONVOLUTION
+    ),
+    "transposed conv1d of one": Case(
+        lambda x, w: nnf.conv_transpose1d(x, w), [(2, 4, 9), (4, 3, 1)], _CONVOLUTION
+    ),
     "depthwise conv2d": Case(
         lambda x, w: nnf.conv2d(x, w, padding=1, groups=4),
         [(2, 4, 6, 5), (4, 1, 3, 3)],
@@ -90,16 +96,52 @@ _CASES = {
         [(2, 3, 8, 7)],
         ("adaptive_max_pool2d", "adaptive_max_pool2d_backward"),
     ),
+    "avg_pool2d": Case(
+        lambda x: nnf.avg_pool2d(x, 3, 2, 1), [(2, 4, 41, 40)], ("avg_pool2d_backward",)
+    ),
+    "adaptive_max_pool2d of blocks": Case(
+        lambda x: nnf.adaptive_max_pool2d(x, 4),
+        [(2, 3, 8, 12)],
+        ("adaptive_max_pool2d", "adaptive_max_pool2d_backward"),
+    ),
+    "roll": Case(
+        lambda x: x.roll(3, 1) * x.roll((-70, 5), (0, 2)) * x.roll(1234),
+        [(40, 30, 30)],
+        ("roll",),
+        asked=_SOME,
+    ),
     "group_norm": Case(
         lambda x, w, b: nnf.group_norm(x, 2, w, b),
         [(4, 8, 16, 16), (8,), (8,)],
         ("native_group_norm", "native_group_norm_backward"),
+        _HALVES,
+        _HALVES,
+    ),
+    "group_norm of floats": Case(
+        lambda x, w, b: nnf.group_norm(x, 2, w, b),
+        [(4, 8, 15, 17), (8,), (8,)],
+        ("group_norm", "native_group_norm_backward"),
+        asked=("float32", "float64"),
     ),
     "layer_norm": Case(
         lambda x, w, b: nnf.layer_norm(x, (64,), w, b),
         [(2, 64, 64), (64,), (64,)],
         ("native_layer_norm", "native_layer_norm_backward"),
-        (*_HALVES, "float64"),
+        _HALVES,
+        (*_HALVES, "float32"),
+    ),
+    "layer_norm of doubles": Case(
+        lambda x, w, b: nnf.layer_norm(x, (7, 9), w, b),
+        [(10, 31, 7, 9), (7, 9), (7, 9)],
+        ("layer_norm", "layer_norm_backward"),
+        ("float64",),
+        ("float64",),
+    ),
+    "layer_norm of many rows": Case(
+        lambda x, w: nnf.layer_norm(x, (257,), w),
+        [(2400, 257), (257,)],
+        ("layer_norm", "layer_norm_backward"),
+        asked=("float32", "float64"),
     ),
     "grid_sample": Case(
         lambda x, g: nnf.grid_sample(x, g.tanh(), align_corners=False),
@@ -132,7 +174,13 @@ _CASES = {
     "norm": Case(lambda x: torch.linalg.vector_norm(x, dim=1), [(70, 70)], ("linalg_vector_norm",)),
     "prod": Case(lambda x: (1 + x / 64).prod(1), [(70, 70)], ("prod.dim_int",)),
     "cumsum": Case(lambda x: (x / 8).cumsum(-1), [(70, 70)], ("cumsum",)),
-    "cumprod": Case(lambda x: (1 + x / 64).cumprod(1), [(70, 70)], ("cumprod",)),
+    "cumprod": Case(lambda x: (1 + x / 64).cumprod(1), [(70, 70)], ("cumprod", "cumprod_backward")),
+    "cumprod of zeros": Case(
+        lambda x: ((1 + x / 64) * (x.abs() > 0.02)).cumprod(0),
+        [(70, 70)],
+        ("cumprod_backward",),
+        asked=_SOME,
+    ),
     "cummax": Case(lambda x: x.cummax(1).values, [(70, 70)], ("cummax",)),
     "logcumsumexp": Case(lambda x: x.logcumsumexp(1), [(70, 70)], ("logcumsumexp",)),
     "topk": Case(lambda x: x.topk(3, -1).values, [(20, 30)], ("topk",)),
@@ -208,7 +256,9 @@ def calls_in(tensors: list[torch.Tensor]) -> set[str]:
     """The kernels that the program of these would call."""
     text = _XLAC._graph_of(tensors, "stablehlo")
     operators = set(re.findall(r'"op" = "([^"]+)"', text))
-    return operators | set(re.findall(r"torch_xla\.(correlate\w*)", text))
+    return operators | set(
+        re.findall(r"torch_xla\.((?:correlate|group_norm|layer_norm|roll|scatter)\w*)", text)
+    )
 
 
 def value_and_gradients(case: Case, operands: list[torch.Tensor]) -> list[torch.Tensor]:
@@ -240,14 +290,57 @@ def test_the_same_values_and_gradients(name, dtype):
     if dtype in case.called:
         assert called, "nothing is called"
         assert set(case.calls) <= called
-    else:  # a bias's gradient is a sum, which is called for in half precision
-        assert called <= ({"sum.dim_IntList"} if dtype in _HALVES else set())
+    else:  # sums, as a bias's gradient is, are called for in half precision; sort's is a scatter
+        assert called <= {"scatter", *(["sum.dim_IntList"] if dtype in _HALVES else [])}
     assert not counts.left_the_device()
     tolerance = _TOLERANCES[dtype]
     for mine, theirs in zip(actual, expected, strict=True):
         assert mine.dtype == theirs.dtype
         scale = max(1.0, theirs.abs().max().item())
         torch.testing.assert_close(mine.cpu(), theirs, rtol=tolerance, atol=tolerance * scale)
+
+
+@pytest.mark.parametrize("dim", [0, 1, 2])
+@pytest.mark.parametrize("dtype", [*_ALL, "int8", "int32", "int64", "bool", "complex64"])
+def test_scatters_by_a_kernel_of_ours(dim, dtype):
+    """Into a part of the tensor, from a part of the source, with places that are named twice."""
+    torch.manual_seed(0)
+    of = getattr(torch, dtype)
+    x, y = (torch.randn(40, 30, 20).mul(4).to(of) for _ in range(2))
+    index = torch.randint(x.shape[dim], (33, 22, 17))
+    results = []
+    for device in ("cpu", "xla"):
+        on = [t.to(device) for t in (x, index, y)]
+        x1, index1, y1 = on
+        results.append(
+            [
+                x1.scatter(dim, index1, y1),
+                x1.scatter(dim, index1, 3),
+                x1.scatter_add(dim, index1, y1) if of != torch.bool else x1,
+                x1.clone().scatter_(dim, index1.int(), y1),
+                x1.flatten().scatter(0, index1.flatten(), y1.flatten()),
+            ]
+        )
+        if device == "xla":
+            assert calls_in([results[1][0]]) == {"scatter"}
+            assert dtype in ("int8", "bool", "complex64") or calls_in([results[1][2]])
+    tolerance = _TOLERANCES.get(dtype, 1e-5)
+    for mine, theirs in zip(results[1], results[0], strict=True):
+        torch.testing.assert_close(mine.cpu(), theirs, rtol=tolerance, atol=8 * tolerance)
+
+
+def test_scatters_write_nothing_out_of_range():
+    torch.manual_seed(0)
+    x, y = torch.randn(90, 70), torch.randn(90, 70)
+    index = torch.randint(-9, 99, (90, 70))
+    is_inside = (index >= 0) & (index < 90)
+    inside = index.where(is_inside, 0)
+    added = x.scatter_add(0, inside, y * is_inside)
+    mine = x.to("xla").scatter_add(0, index.to("xla"), y.to("xla"))
+    torch.testing.assert_close(mine.cpu(), added)
+    reached = torch.zeros(90, 70).scatter_add(0, inside, is_inside.float()) > 0
+    written = x.to("xla").scatter(0, index.to("xla"), 7.0)
+    torch.testing.assert_close(written.cpu(), x.where(~reached, 7.0))
 
 
 def test_small_calls_and_other_dtypes_are_left_to_xla():
@@ -274,7 +367,8 @@ def test_nothing_large_is_computed_while_compiling():
     "frozen", [(0,), (1,), (2,), (0, 1), (1, 2)], ids=lambda x: "-".join(map(str, x))
 )
 @pytest.mark.parametrize(
-    "name", ["group_norm", "layer_norm", "linear", "grouped conv2d", "grid_sample"]
+    "name",
+    ["group_norm of floats", "layer_norm of doubles", "linear", "grouped conv2d", "grid_sample"],
 )
 def test_gradients_of_some_operands(name, frozen):
     torch.manual_seed(0)
@@ -291,6 +385,22 @@ def test_gradients_of_some_operands(name, frozen):
         results.append([x.grad.cpu() for x in leaves if x.requires_grad])
     for mine, theirs in zip(results[1], results[0], strict=True):
         torch.testing.assert_close(mine, theirs)
+
+
+@pytest.mark.parametrize("dim", [0, 1])
+def test_second_gradient_of_cumprod_with_zeros(dim):
+    torch.manual_seed(0)
+    x = 1 + torch.randn(9, 11, dtype=torch.float64) / 8
+    x[3, 4] = x[3, 7] = x[5, 0] = x[8, 4] = 0
+    results = []
+    for device in ("cpu", "xla"):
+        leaf = x.detach().to(device).requires_grad_()
+        (grad,) = torch.autograd.grad(leaf.cumprod(dim).square().sum(), leaf, create_graph=True)
+        results.append([grad, *torch.autograd.grad(grad.square().sum(), leaf)])
+        per_row = torch.func.vmap(torch.func.grad(lambda t: t.cumprod(0).square().sum()))
+        results[-1].append(per_row(leaf.detach()))
+    for mine, theirs in zip(results[1], results[0], strict=True):
+        torch.testing.assert_close(mine.cpu(), theirs)
 
 
 def test_norms_without_parameters_and_of_mixed_dtypes():

@@ -1,8 +1,12 @@
 // PyTorch's own convolutions as host kernels: the three linear maps that a convolution and its
 // gradients are made of, on the program's memory. src/ops/convolution_call.cpp emits the calls.
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/addmm.h>
+#include <ATen/ops/bmm.h>
 #include <ATen/ops/convolution.h>
 #include <ATen/ops/convolution_backward.h>
+
+#include <algorithm>
 
 #include "aten/host_tensor.h"
 #include "runtime/host_kernels.h"
@@ -22,11 +26,39 @@ struct Below {
   at::AutoDispatchBelowADInplaceOrView guard;
 };
 
+bool all_are(at::IntArrayRef list, std::int64_t number) {
+  return std::ranges::all_of(list, [=](std::int64_t x) { return x == number; });
+}
+
+// Whether each position is by itself: for each image a product of matrices.
+bool is_product(const HostCall& call, const at::Tensor& weight) {
+  return all_are(weight.sizes().slice(2), 1) && all_are(list(call, "stride"), 1) &&
+         all_are(list(call, "padding"), 0) && call.integer("groups") == 1;
+}
+
+// A convolution's result would be copied.
+void multiply(const at::Tensor& matrix, const at::Tensor& images, const at::Tensor& result) {
+  const auto flattened = [](const at::Tensor& x) { return x.view({x.size(0), x.size(1), -1}); };
+  at::Tensor out = flattened(result);
+  at::bmm_out(out, matrix.unsqueeze(0).expand({images.size(0), -1, -1}), flattened(images));
+}
+
+// The sum over the images of output times input transposed.
+void sum_products(const at::Tensor& outputs, const at::Tensor& inputs, const at::Tensor& result) {
+  at::Tensor out = result.flatten(1);
+  for (std::int64_t i = 0; i < outputs.size(0); ++i) {
+    at::addmm_out(out, out, outputs[i].flatten(1), inputs[i].flatten(1).t(), /*beta=*/i > 0);
+  }
+}
+
 // [input, weight] to output, or with a bias as a third operand.
 void correlate(const HostCall& call) {
   const Below below;
   const at::Tensor input = tensor_over(call.input(0));
   const at::Tensor weight = tensor_over(call.input(1));
+  if (call.num_inputs() == 2 && is_product(call, weight)) {
+    return multiply(weight.flatten(1), input, tensor_over(call.output(0)));
+  }
   const std::optional<at::Tensor> bias =
       call.num_inputs() > 2 ? std::optional(tensor_over(call.input(2))) : std::nullopt;
   const std::int64_t rank = input.dim() - 2;
@@ -54,6 +86,7 @@ void adjoint_input(const HostCall& call) {
   const at::Tensor grad = tensor_over(call.input(0));
   const at::Tensor weight = tensor_over(call.input(1));
   const at::Tensor result = tensor_over(call.output(0));
+  if (is_product(call, weight)) return multiply(weight.flatten(1).t(), grad, result);
   result.copy_(gradient(call, grad, result, weight, {true, false, false}));
 }
 
@@ -63,6 +96,7 @@ void adjoint_weight(const HostCall& call) {
   const at::Tensor input = tensor_over(call.input(0));
   const at::Tensor grad = tensor_over(call.input(1));
   const at::Tensor result = tensor_over(call.output(0));
+  if (is_product(call, result)) return sum_products(grad, input, result);
   result.copy_(gradient(call, grad, input, result, {false, true, false}));
 }
 

@@ -3,9 +3,12 @@
 
 #include <ATen/ATen.h>
 #include <ATen/WrapDimUtils.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/cumprod_backward_ops.h>
 #include <c10/core/GradMode.h>
 
 #include "aten/indexing.h"
+#include "aten/tensor.h"
 
 namespace torch_xla::aten {
 namespace {
@@ -99,29 +102,72 @@ std::optional<at::Tensor> prod_along(Arguments arguments) {
 }
 
 // Each element takes what lies 1, then 2, then 4 ... before it.
-std::optional<at::Tensor> cumprod_of(const at::Tensor& self, Arguments arguments) {
-  const std::optional<Factors> factors = factors_of(self, arguments[2]);
-  if (!factors.has_value()) return std::nullopt;
-  const std::int64_t dim = c10::maybe_wrap_dim(arguments[1].toInt(), self.dim());
-  at::Tensor values = factors->values;
-  const std::int64_t size = self.dim() == 0 ? 1 : self.size(dim);
+at::Tensor scanned_product(at::Tensor values, std::int64_t dim) {
+  const std::int64_t size = values.size(dim);
   for (std::int64_t shift = 1; shift < size; shift *= 2) {
     const std::int64_t rest = size - shift;
     values = at::cat({values.narrow(dim, 0, shift),
                       values.narrow(dim, shift, rest) * values.narrow(dim, 0, rest)},
                      dim);
   }
-  // A result that is the argument itself would be written with it.
-  return size <= 1 ? values.clone().to(factors->dtype) : values.to(factors->dtype);
+  return values;
 }
 
+// PyTorch's own derivative in reverse is an operator with a kernel.
 std::optional<at::Tensor> cumprod(Arguments arguments) {
-  return cumprod_of(arguments[0].toTensor(), arguments);
+  const at::Tensor& self = arguments[0].toTensor();
+  const bool is_plain = as_xla(self) != nullptr && !self._fw_grad(/*level=*/0).defined();
+  const std::optional<Factors> factors = factors_of(self, arguments[2]);
+  if (is_plain || !factors.has_value()) return std::nullopt;
+  const std::int64_t dim = c10::maybe_wrap_dim(arguments[1].toInt(), self.dim());
+  // A result that is the argument itself would be written with it.
+  if (self.dim() == 0 || self.size(dim) <= 1) return factors->values.clone().to(factors->dtype);
+  return scanned_product(factors->values, dim).to(factors->dtype);
 }
 
-// Autograd keeps parts of what is multiplied, so that must not be what is written.
+// Autograd keeps what is multiplied, so that must not be what is written.
 std::optional<at::Tensor> cumprod_of_copy(Arguments arguments) {
-  return cumprod_of(arguments[0].toTensor().clone(), arguments);
+  const auto dtype = arguments[2].toOptional<at::ScalarType>();
+  return at::cumprod(arguments[0].toTensor().clone(), arguments[1].toInt(), dtype);
+}
+
+// What comes before each element, times the products between it and each gradient behind, summed.
+at::Tensor composed_cumprod_backward(const at::Tensor& grad, const at::Tensor& input,
+                                     std::int64_t dim) {
+  if (input.dim() == 0) return grad.clone();
+  dim = c10::maybe_wrap_dim(dim, input.dim());
+  const std::int64_t size = input.size(dim);
+  if (size <= 1) return grad.clone();
+  const bool is_half = c10::isReducedFloatingType(grad.scalar_type());
+  const at::ScalarType dtype = is_half ? at::kFloat : grad.scalar_type();
+  const at::Tensor x = input.to(dtype).conj().resolve_conj();
+  const at::Tensor one = at::ones_like(x.narrow(dim, 0, 1));
+  at::Tensor sums = grad.to(dtype);
+  at::Tensor factors = at::cat({x.narrow(dim, 1, size - 1), one}, dim);
+  for (std::int64_t shift = 1; shift < size; shift *= 2) {
+    const std::int64_t rest = size - shift;
+    const auto combined = [&](const at::Tensor& first, const at::Tensor& values) {
+      return at::cat({first, values.narrow(dim, rest, shift)}, dim);
+    };
+    const at::Tensor near = factors.narrow(dim, 0, rest);
+    sums = combined(sums.narrow(dim, 0, rest) + near * sums.narrow(dim, shift, rest), sums);
+    factors = combined(near * factors.narrow(dim, shift, rest), factors);
+  }
+  const at::Tensor before = at::cat({one, x.narrow(dim, 0, size - 1)}, dim);
+  return (scanned_product(before, dim) * sums).to(grad.scalar_type());
+}
+
+at::Tensor cumprod_backward(c10::DispatchKeySet keys, const at::Tensor& grad,
+                            const at::Tensor& input, std::int64_t dim, const at::Tensor& output) {
+  for (const at::Tensor& tensor : {grad, input, output}) {
+    // Transforms' tensors would meet PyTorch's composite, which takes a step for each element.
+    if (as_xla(tensor) == nullptr || is_differentiated(tensor)) {
+      return composed_cumprod_backward(grad, input, dim);
+    }
+  }
+  const at::AutoDispatchBelowADInplaceOrView guard;
+  return at::_ops::cumprod_backward::redispatch(keys & c10::after_autograd_keyset, grad, input, dim,
+                                                output);
 }
 
 bool is_number_for(const at::Tensor& self, const at::Tensor& value) {
@@ -183,6 +229,7 @@ void register_derivatives(torch::Library& m) {
   add(m, "prod.dim_int", 0, prod_along);
   add(m, "cumprod", 0, cumprod);
   add(m, "cumprod_", 0, in_place<cumprod_of_copy>);
+  m.impl("cumprod_backward", cumprod_backward);
   add(m, "masked_fill.Tensor", 2, masked_fill);
   add(m, "masked_fill_.Tensor", 2, in_place<masked_fill>);
   add(m, "index_fill.int_Tensor", 3, index_fill);

@@ -3,12 +3,18 @@
 // into the program's memory.
 #include "aten/host_calls.h"
 
+#include <ATen/Parallel.h>
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/isfinite.h>
 #include <ATen/ops/scalar_tensor.h>
+#include <torch/csrc/jit/runtime/operator.h>
 
 #include <algorithm>
 #include <bit>
+#include <mutex>
+#include <unordered_map>
+#include <unordered_set>
 
 #include "aten/dynamic_shapes.h"
 #include "aten/fallback.h"
@@ -18,6 +24,10 @@
 #include "ops/host_call.h"
 #include "runtime/client.h"
 #include "runtime/host_kernels.h"
+
+// Of the OpenMP library that torch brought, if there is one. It concerns the calling thread alone,
+// where at::set_num_threads changes what all threads begin with.
+extern "C" [[gnu::weak]] void omp_set_num_threads(int count);
 
 namespace torch_xla::aten {
 namespace {
@@ -147,42 +157,82 @@ c10::OperatorHandle find_operator(std::string_view name) {
       base::str("aten::", name.substr(0, dot)).c_str(), overload.c_str());
 }
 
+// Whether `writer` takes what `op` takes, and then where to write each result.
+bool writes_results_of(const c10::FunctionSchema& op, const c10::FunctionSchema& writer) {
+  const std::vector<c10::Argument>& taken = writer.arguments();
+  const std::size_t count = op.arguments().size();
+  if (taken.size() != count + op.returns().size()) return false;
+  for (std::size_t i = 0; i < taken.size(); ++i) {
+    if (taken[i].is_out() != (i >= count)) return false;
+    if (i < count && *taken[i].type() != *op.arguments()[i].type()) return false;
+  }
+  return true;
+}
+
 // The overload that writes its results where it is told to, if there is one: they are not copied
 // then, and need no memory of their own.
 std::optional<c10::OperatorHandle> with_out(const c10::OperatorHandle& op) {
-  c10::OperatorName name = op.operator_name();
-  name.overload_name += name.overload_name.empty() ? "out" : "_out";
-  const auto found = c10::Dispatcher::singleton().findSchema(name);
-  const std::size_t count = op.schema().arguments().size() + op.schema().returns().size();
-  const bool fits = found.has_value() && found->schema().arguments().size() == count &&
-                    found->schema().arguments().back().is_out();
-  return fits ? found : std::nullopt;
+  static std::mutex mutex;
+  static std::unordered_map<c10::OperatorName, std::optional<c10::OperatorHandle>> known;
+  const std::lock_guard lock(mutex);
+  const auto [place, is_new] = known.try_emplace(op.operator_name());
+  if (!is_new) return place->second;
+  const auto symbol = c10::Symbol::fromQualString(op.operator_name().name);
+  for (const auto& candidate : torch::jit::getAllOperatorsFor(symbol)) {
+    if (!writes_results_of(op.schema(), candidate->schema())) continue;
+    place->second = c10::Dispatcher::singleton().findSchema(candidate->schema().operator_name());
+    break;
+  }
+  return place->second;
 }
 
 // Whether the kernel gives its first result in the dtype that the output has, for all that its
-// arguments tell.
+// arguments tell: integers beside floating numbers are indices.
 bool keeps_dtype(const torch::jit::Stack& arguments, at::ScalarType dtype) {
   return std::ranges::all_of(arguments, [&](const c10::IValue& value) {
-    return !value.isTensor() || !value.toTensor().defined() ||
-           value.toTensor().scalar_type() == dtype;
+    if (!value.isTensor() || !value.toTensor().defined()) return true;
+    const at::ScalarType own = value.toTensor().scalar_type();
+    return own == dtype || (at::isFloatingType(dtype) && own == at::kLong);
   });
+}
+
+// A tensor for each result of the operator: the program's, or one that takes what comes where the
+// program wants all but the first, which is of the first argument's dtype. Empty otherwise, and
+// where a mask leaves the first out.
+std::vector<at::Tensor> outputs_of(const HostCall& call, const c10::OperatorHandle& op,
+                                   const torch::jit::Stack& arguments) {
+  std::vector<at::Tensor> outputs;
+  if (call.has_attribute(ops::kHostCallResults)) {
+    const bool lacks_one = call.num_outputs() + 1 == op.schema().returns().size();
+    const bool lacks_first = lacks_one && call.integers(ops::kHostCallResults).front() == 1;
+    const auto is_mask = [](const c10::IValue& value) { return value.isBoolList(); };
+    if (!lacks_first || !arguments[0].isTensor() || std::ranges::any_of(arguments, is_mask)) {
+      return {};
+    }
+    outputs.push_back(at::empty({0}, arguments[0].toTensor().options()));
+  }
+  for (std::size_t i = 0; i < call.num_outputs(); ++i) {
+    outputs.push_back(tensor_over(call.output(i)));
+  }
+  return outputs;
 }
 
 // True if it did.
 bool run_into_outputs(const HostCall& call, const c10::OperatorHandle& op,
                       torch::jit::Stack& arguments) {
-  const std::size_t count = call.num_outputs();
-  if (count != op.schema().returns().size() || call.has_attribute(ops::kHostCallResults)) {
+  const std::optional<c10::OperatorHandle> writer = with_out(op);
+  if (!writer.has_value()) return false;
+  const std::vector<at::Tensor> outputs = outputs_of(call, op, arguments);
+  if (outputs.size() != op.schema().returns().size() ||
+      !keeps_dtype(arguments, outputs[0].scalar_type())) {
     return false;
   }
-  const std::optional<c10::OperatorHandle> writer = with_out(op);
-  std::vector<at::Tensor> outputs;
-  for (std::size_t i = 0; i < count; ++i) outputs.push_back(tensor_over(call.output(i)));
-  if (!writer.has_value() || !keeps_dtype(arguments, outputs[0].scalar_type())) return false;
+  std::vector<const void*> places;
+  for (const at::Tensor& output : outputs) places.push_back(output.const_data_ptr());
   for (const at::Tensor& output : outputs) arguments.emplace_back(output);
   writer->callBoxed(&arguments);
-  for (std::size_t i = 0; i < count; ++i) {
-    base::internal_check(outputs[i].data_ptr() == tensor_over(call.output(i)).data_ptr(),
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    base::internal_check(places[i] == nullptr || outputs[i].const_data_ptr() == places[i],
                          writer->schema().name(), ": result ", i, " is not as recorded");
   }
   return true;
@@ -194,6 +244,49 @@ void check_operands(std::string_view name, const torch::jit::Stack& stack) {
   TORCH_CHECK(at::isfinite(stack.front().toTensor()).all().item<bool>(),
               "torch.linalg.eigvals: input tensor should not contain infs or NaNs.");
 }
+
+// Operators that are over, for so few elements, before a second thread has been woken for them.
+constexpr std::int64_t kMostForOneThread = 65536;
+bool is_for_one_thread(std::string_view name, const torch::jit::Stack& arguments) {
+  static const std::unordered_set<std::string_view> light = {"native_group_norm",
+                                                             "native_layer_norm",
+                                                             "native_group_norm_backward",
+                                                             "native_layer_norm_backward",
+                                                             "sum",
+                                                             "sum.dim_IntList",
+                                                             "mean",
+                                                             "mean.dim",
+                                                             "linalg_vector_norm",
+                                                             "sin",
+                                                             "cos",
+                                                             "atan",
+                                                             "asin",
+                                                             "acos",
+                                                             "rsqrt",
+                                                             "erf",
+                                                             "log"};
+  return light.contains(name) && std::ranges::all_of(arguments, [](const c10::IValue& value) {
+           return !value.isTensor() || value.toTensor().numel() <= kMostForOneThread;
+         });
+}
+
+// Keeps the calling thread's work on it. OpenMP's threads wait for more work by spinning, on cores
+// that the program's own threads could have.
+class OneThread {
+ public:
+  explicit OneThread(bool is_wanted)
+      : before_(is_wanted && omp_set_num_threads != nullptr ? at::get_num_threads() : 0) {
+    if (before_ > 0) omp_set_num_threads(1);
+  }
+  ~OneThread() {
+    if (before_ > 0) omp_set_num_threads(before_);
+  }
+  OneThread(const OneThread&) = delete;
+  OneThread& operator=(const OneThread&) = delete;
+
+ private:
+  int before_;
+};
 
 void run(const HostCall& call) {
   // The kernels run below autograd, on threads that have no state of torch's.
@@ -207,6 +300,7 @@ void run(const HostCall& call) {
       stack.push_back(arguments.next(argument.real_type()));
     }
     check_operands(name, stack);
+    const OneThread one_thread(is_for_one_thread(name, stack));
     if (run_into_outputs(call, op, stack)) return;
     op.callBoxed(&stack);
     const std::vector<at::Tensor> results = wanted_of(call, tensors_of(stack));

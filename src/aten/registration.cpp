@@ -45,7 +45,9 @@ bool has_own_kernel(const c10::OperatorHandle& handle) {
 
 // Composites never reach a device, but those that are kept whole.
 bool is_taken_apart(const c10::OperatorHandle& handle) {
+  const std::string& name = handle.operator_name().name;
   return handle.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) &&
+         name != "aten::cumprod_backward" &&
          handle.operator_name() != c10::OperatorName("aten::linear", "");
 }
 

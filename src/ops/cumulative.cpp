@@ -10,6 +10,7 @@
 #include "ops/reduce.h"
 #include "ops/registry.h"
 #include "ops/scan.h"
+#include "ops/views.h"
 
 namespace torch_xla::ops {
 namespace {
@@ -29,6 +30,35 @@ Value sum_or_product(Value self, std::int64_t dim, std::optional<DType> dtype, i
   const Value x = at_least_1d(convert(self, accumulate_dtype(result)));
   const Value scanned = scan_one(x, identity, wrap_dim(dim, x.rank()), combine);
   return hlo::reshape(convert(scanned, result), self.dims());
+}
+
+// s[i] = terms[i] + factors[i] * s[i + 1], where factors[i] belongs between the two.
+Value weighted_sums_to_end(Value terms, Value factors, std::int64_t dim) {
+  hlo::Builder& builder = terms.builder();
+  const auto number = [&](int n) { return scalar(builder, terms.dtype(), n); };
+  const hlo::Values sums =
+      scan({hlo::reverse(factors, {dim}), hlo::reverse(terms, {dim})}, {number(1), number(0)}, dim,
+           [](std::span<const Value> args) -> hlo::Values {
+             return {hlo::multiply(args[0], args[2]),
+                     hlo::add(hlo::multiply(args[1], args[2]), args[3])};
+           });
+  return hlo::reverse(sums[1], {dim});
+}
+
+// What stands before an element is a factor of all products that it is in. Nothing is divided, so
+// that nothing depends on whether there are zeros.
+Value cumprod_backward(Value grad, Value input, std::int64_t dim) {
+  const DType dtype = accumulate_dtype(grad.dtype());
+  const Value x = hlo::conj(at_least_1d(convert(input, dtype)));
+  const std::int64_t axis = wrap_dim(dim, x.rank());
+  const std::int64_t size = x.dim(axis);
+  if (size <= 1) return grad;
+  const Value one = broadcast_to(scalar(x.builder(), dtype, 1), with_dim(x.dims(), axis, 1));
+  const Value before = hlo::concatenate({one, slice_dim(x, axis, 0, size - 1)}, axis);
+  const Value after = hlo::concatenate({slice_dim(x, axis, 1, size), one}, axis);
+  const Value sums = weighted_sums_to_end(at_least_1d(convert(grad, dtype)), after, axis);
+  const Value products = scan_one(before, 1, axis, hlo::multiply);
+  return hlo::reshape(convert(hlo::multiply(products, sums), grad.dtype()), grad.dims());
 }
 
 // The greatest (or least) so far and the index of its last occurrence; a NaN, once met, stays until
@@ -126,6 +156,9 @@ void register_cumulative(Registry& m) {
         return sum_or_product(self, dim, dtype, 1, hlo::multiply);
       },
       options);
+  m.impl("cumprod_backward", [](Value grad, Value input, std::int64_t dim, Value) {
+    return cumprod_backward(grad, input, dim);
+  });
   m.impl("cummax",
          [](Value self, std::int64_t dim) { return extremum(self, dim, /*greatest=*/true); });
   m.impl("cummin",

@@ -74,15 +74,9 @@ bool has_slow_gradient(const Call& call, std::size_t kernel) {
 HostResults max_pool(const Call& call) { return has_slow_gradient(call, 1) ? 0b10 : 0; }
 HostResults max_pool_gradient(const Call& call) { return all_if(has_slow_gradient(call, 2)); }
 
-// Windows of one size are taken apart into slices, which is fast for the values.
-HostResults adaptive_max_pool(const Call& call) {
-  const Dims& sizes = call.operand(0).dims();
-  const Dims output = call.list(1);
-  bool is_even = call.is_wide();
-  for (std::size_t i = 0; i < output.size(); ++i) {
-    is_even = is_even && output[i] > 0 && sizes[sizes.size() - output.size() + i] % output[i] == 0;
-  }
-  return is_even ? 0b10 : floating(call);
+// XLA spreads what each window gives, zeros between them, over all that the window covers.
+HostResults average_pool_gradient(const Call& call) {
+  return all_if(call.is_large() && has_slow_gradient(call, 2));
 }
 
 HostResults large(const Call& call) {
@@ -96,6 +90,9 @@ HostResults product(const Call& call) { return all_if(call.is_large() && call.is
 HostResults sum(const Call& call) {
   return all_if(call.is_large() && (call.is_double() || call.is_half()));
 }
+
+// There are kernels of ours for the others (normalization_call.cpp).
+HostResults normalization(const Call& call) { return all_if(call.is_large() && call.is_half()); }
 
 bool is_number(const Call& call) {
   return call.is_wide() || call.is_half() || call.dtype() == DType::kInt64;
@@ -162,18 +159,19 @@ const std::unordered_map<std::string_view, Predicate>& predicates() {
       {"max_pool2d_with_indices_backward", max_pool_gradient},
       {"max_pool3d_with_indices", max_pool},
       {"max_pool3d_with_indices_backward", max_pool_gradient},
-      {"adaptive_max_pool2d", adaptive_max_pool},
+      {"adaptive_max_pool2d", floating},
       {"adaptive_max_pool2d_backward", floating},
-      {"adaptive_max_pool3d", adaptive_max_pool},
+      {"adaptive_max_pool3d", floating},
       {"adaptive_max_pool3d_backward", floating},
+      {"avg_pool2d_backward", average_pool_gradient},
       {"grid_sampler_2d", floating},
       {"grid_sampler_2d_backward", floating},
       {"upsample_bilinear2d_backward", product},
 
-      {"native_group_norm", large},
+      {"native_group_norm", normalization},
       {"native_group_norm_backward", large},
-      {"native_layer_norm", sum},
-      {"native_layer_norm_backward", sum},
+      {"native_layer_norm", normalization},
+      {"native_layer_norm_backward", normalization},
 
       {"sum", sum},
       {"sum.dim_IntList", sum},
@@ -185,6 +183,7 @@ const std::unordered_map<std::string_view, Predicate>& predicates() {
       {"prod.dim_int", large},
       {"cumsum", scan},
       {"cumprod", scan},
+      {"cumprod_backward", large},
       {"cummax", costly_scan},
       {"cummin", costly_scan},
       {"logcumsumexp", costly_scan},

@@ -145,17 +145,23 @@ Value scatter_by_comparing(Value self, std::int64_t dim, Value index, Value src,
 
 }  // namespace
 
-Value scatter_along(Value self, std::int64_t dim, Value index, Value src,
-                    const hlo::BinaryRegion& combine) {
+Combination replacing() { return {replace, "torch_xla.scatter"}; }
+Combination adding() { return {hlo::add, "torch_xla.scatter_add"}; }
+
+Value scatter_along(const Context& context, Value self, std::int64_t dim, Value index, Value src,
+                    const Combination& combination) {
   if (index.num_elements() == 0) return self;
   const Dims dims = self.dims();
   self = at_least_1d(self);
   index = at_least_1d(index);
-  src = src.rank() == 0 ? broadcast_to(src, index.dims()) : corner(src, index.dims());
+  if (src.rank() != 0) src = corner(src, index.dims());
   const Value part = corner(self, dims_beside(self, dim, index));
+  const auto everywhere = [&] { return broadcast_to(src, index.dims()); };
   Value written;
   if (index.dim(dim) <= kMaxComparedIndices) {
-    written = scatter_by_comparing(part, dim, index, src, combine);
+    written = scatter_by_comparing(part, dim, index, everywhere(), combination.region);
+  } else if (const auto called = called_scatter(context, part, dim, index, src, combination)) {
+    written = *called;
   } else {
     hlo::ScatterDimensionNumbers numbers;
     numbers.inserted_window_dims = {dim};
@@ -163,7 +169,7 @@ Value scatter_along(Value self, std::int64_t dim, Value index, Value src,
     numbers.scatter_indices_batching_dims = numbers.input_batching_dims;
     numbers.scatter_dims_to_operand_dims = {dim};
     numbers.index_vector_dim = index.rank();
-    written = hlo::scatter(part, index, src, numbers, combine);
+    written = hlo::scatter(part, index, everywhere(), numbers, combination.region);
   }
   if (part.dims() != self.dims()) {
     const Value origin = scalar(self.builder(), DType::kInt64, 0);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include "ops/promotion.h"
@@ -29,9 +30,23 @@ Value scatter_slices(Value self, std::int64_t dim, Value indices, Value updates,
 
 // ATen's `gather`: out[i][j][k] = self[i][index[i][j][k]][k] for dim = 1.
 Value gather_along(Value self, std::int64_t dim, Value index);
-// ATen's `scatter`: the inverse. `src` may be larger than the index, or 0-dim.
-Value scatter_along(Value self, std::int64_t dim, Value index, Value src,
-                    const hlo::BinaryRegion& combine);
+
+// How a scatter combines an element with an update, and the host's kernel that does, if there is
+// one.
+struct Combination {
+  hlo::BinaryRegion region;
+  std::string call = {};
+};
+Combination replacing();
+Combination adding();
+
+// ATen's `scatter`: the inverse of `gather`. `src` may be larger than the index, or 0-dim.
+Value scatter_along(const Context& context, Value self, std::int64_t dim, Value index, Value src,
+                    const Combination& combination);
+// The same as a call, where it is better: `src` has the index's sizes or is 0-dim, and `self` has
+// them too but for `dim`.
+std::optional<Value> called_scatter(const Context& context, Value self, std::int64_t dim,
+                                    Value index, Value src, const Combination& combination);
 
 // Throws as PyTorch's `gather` and `scatter` do unless the index has self's rank, is no larger
 // outside `dim`, and is of int32 or int64; `src`, when given, must be at least as large.

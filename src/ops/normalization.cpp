@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "ops/normalization.h"
 #include "ops/promotion.h"
 #include "ops/reduce.h"
 #include "ops/registry.h"
@@ -263,13 +264,18 @@ void check_parameter(const MaybeValue& parameter, const Dims& normalized_shape, 
               " and normalized_shape = ", base::to_string(normalized_shape));
 }
 
-std::tuple<Value, Value, Value> layer_norm(Value input, const Dims& normalized_shape,
-                                           const MaybeValue& weight, const MaybeValue& bias,
-                                           double eps) {
+std::tuple<Value, Value, Value> layer_norm(const Context& context, Value input,
+                                           const Dims& normalized_shape, const MaybeValue& weight,
+                                           const MaybeValue& bias, double eps) {
   const Dims dims = last_dims(input, normalized_shape);
   check_parameter(weight, normalized_shape, "weight");
   check_parameter(bias, normalized_shape, "bias");
   check_implemented(base::is_floating(input.dtype()), "LayerNormKernelImpl", input.dtype());
+  if (is_layer_norm_called(context, input, {weight, bias})) {
+    Dims statistics = input.dims();
+    for (const std::int64_t dim : dims) statistics[static_cast<std::size_t>(dim)] = 1;
+    return called_layer_norm(input, statistics, {weight, bias}, eps);
+  }
   const Value x = convert(input, accumulate_dtype(input.dtype()));
   const auto [mean, variance] = moments(x, dims, /*correction=*/0);
   const Value rstd = reciprocal_deviation(variance, eps);
@@ -281,11 +287,13 @@ std::tuple<Value, Value, Value> layer_norm(Value input, const Dims& normalized_s
           keep_dims(convert(rstd, saved), x.dims(), dims)};
 }
 
-std::tuple<Value, Value, Value> layer_norm_backward(Value grad_out, Value input,
-                                                    const Dims& normalized_shape, Value mean,
-                                                    Value rstd, const MaybeValue& weight,
-                                                    const MaybeValue& bias,
-                                                    const std::vector<bool>& mask) {
+std::tuple<Value, Value, Value> layer_norm_backward(
+    const Context& context, Value grad_out, Value input, const Dims& normalized_shape, Value mean,
+    Value rstd, const MaybeValue& weight, const MaybeValue& bias, const std::vector<bool>& mask) {
+  const bool has_result = mask[0] || mask[1] || mask[2];
+  if (has_result && is_layer_norm_called(context, input, {grad_out, mean, rstd, weight, bias})) {
+    return called_layer_norm_backward(grad_out, input, mean, rstd, weight, normalized_shape, mask);
+  }
   const Dims dims = last_dims(input, normalized_shape);
   const Dims outer = range(0, input.rank() - static_cast<std::int64_t>(dims.size()));
   const Value x = convert(input, accumulate_dtype(input.dtype()));
@@ -329,8 +337,16 @@ std::tuple<Value, Value> rms_norm_backward(Value grad_out, Value input,
 }
 
 void register_layer_norm(Registry& m) {
-  m.impl("native_layer_norm", layer_norm);
-  m.impl("native_layer_norm_backward", layer_norm_backward);
+  m.impl("native_layer_norm", [](Context& context, Value input, Dims normalized_shape,
+                                 MaybeValue weight, MaybeValue bias, double eps) {
+    return layer_norm(context, input, normalized_shape, weight, bias, eps);
+  });
+  m.impl("native_layer_norm_backward",
+         [](Context& context, Value grad_out, Value input, Dims normalized_shape, Value mean,
+            Value rstd, MaybeValue weight, MaybeValue bias, std::vector<bool> output_mask) {
+           return layer_norm_backward(context, grad_out, input, normalized_shape, mean, rstd,
+                                      weight, bias, output_mask);
+         });
   m.impl("_fused_rms_norm_backward", rms_norm_backward);
 }
 
@@ -345,10 +361,14 @@ Value per_group_channel(Value parameter, std::int64_t group) {
   return hlo::reshape(parameter, {group, parameter.num_elements() / group});
 }
 
-std::tuple<Value, Value, Value> group_norm(Value input, const MaybeValue& weight,
-                                           const MaybeValue& bias, std::int64_t n, std::int64_t c,
-                                           std::int64_t hxw, std::int64_t group, double eps) {
+std::tuple<Value, Value, Value> group_norm(const Context& context, Value input,
+                                           const MaybeValue& weight, const MaybeValue& bias,
+                                           std::int64_t n, std::int64_t c, std::int64_t hxw,
+                                           std::int64_t group, double eps) {
   check_implemented(base::is_floating(input.dtype()), "GroupNormKernelImpl", input.dtype());
+  if (is_group_norm_called(context, input, {weight, bias})) {
+    return called_group_norm(input, {n, group}, {weight, bias}, hxw, eps);
+  }
   const Dims dims = {2, 3};
   const Value x =
       hlo::reshape(convert(input, accumulate_dtype(input.dtype())), grouped(n, c, hxw, group));
@@ -449,7 +469,11 @@ void register_normalization(Registry& m) {
   register_batch_norm(m);
   register_batch_norm_backward(m);
   register_layer_norm(m);
-  m.impl("native_group_norm", group_norm);
+  m.impl("native_group_norm",
+         [](Context& context, Value input, MaybeValue weight, MaybeValue bias, std::int64_t n,
+            std::int64_t c, std::int64_t hxw, std::int64_t group, double eps) {
+           return group_norm(context, input, weight, bias, n, c, hxw, group, eps);
+         });
   m.impl("native_group_norm_backward", group_norm_backward);
   m.impl("renorm", renorm);
   m.impl("_weight_norm_interface", weight_norm);

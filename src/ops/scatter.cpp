@@ -15,7 +15,7 @@ using base::ErrorKind;
 using base::fail;
 
 // Combines updates into an input at indices that are bound in.
-using Scatter = std::function<Value(Value input, Value updates, const hlo::BinaryRegion& combine)>;
+using Scatter = std::function<Value(Value input, Value updates, const Combination& combination)>;
 
 // Integers are divided towards minus infinity, as PyTorch's mean over integers is.
 Value divide_by_count(Value sum, Value count) {
@@ -26,11 +26,11 @@ Value divide_by_count(Value sum, Value count) {
   return hlo::subtract(quotient, convert(is_below, sum.dtype()));
 }
 
-hlo::BinaryRegion combination(const std::string& reduce) {
-  if (reduce == "prod") return hlo::multiply;
-  if (reduce == "amax") return greater_of;
-  if (reduce == "amin") return lesser_of;
-  return hlo::add;
+Combination combination(const std::string& reduce) {
+  if (reduce == "prod") return {hlo::multiply};
+  if (reduce == "amax") return {greater_of};
+  if (reduce == "amin") return {lesser_of};
+  return adding();
 }
 
 Value identity(hlo::Builder& builder, DType dtype, const std::string& reduce) {
@@ -50,14 +50,14 @@ Value scatter_reduce(Value self, Value src, const std::string& reduce, bool incl
   if (is_mean) {
     const Shape counts{DType::kInt32, self.dims()};
     const Value ones = hlo::full(builder, Shape{DType::kInt32, src.dims()}, 1);
-    count = scatter(hlo::full(builder, counts, include_self ? 1 : 0), ones, hlo::add);
+    count = scatter(hlo::full(builder, counts, include_self ? 1 : 0), ones, adding());
   }
   Value base = self;
   if (!include_self) {
     const Value is_reached =
         is_mean ? hlo::gt(count, full_like(count, 0))
                 : scatter(hlo::full(builder, Shape{DType::kBool, self.dims()}, false),
-                          hlo::full(builder, Shape{DType::kBool, src.dims()}, true), replace);
+                          hlo::full(builder, Shape{DType::kBool, src.dims()}, true), replacing());
     const Value start = broadcast_to(identity(builder, self.dtype(), reduce), self.dims());
     base = hlo::select(is_reached, start, self);
   }
@@ -65,22 +65,23 @@ Value scatter_reduce(Value self, Value src, const std::string& reduce, bool incl
   return is_mean ? divide_by_count(out, hlo::maximum(count, full_like(count, 1))) : out;
 }
 
-Scatter scatter_at(std::int64_t dim, Value index) {
-  return [=](Value input, Value updates, const hlo::BinaryRegion& combine) {
-    return scatter_along(input, dim, index, updates, combine);
+Scatter scatter_at(const Context& context, std::int64_t dim, Value index) {
+  return [=, &context](Value input, Value updates, const Combination& combination) {
+    return scatter_along(context, input, dim, index, updates, combination);
   };
 }
 
 // Sums in float16 and bfloat16 are rounded once, not at each update.
-Value add_along(Value self, std::int64_t dim, Value index, Value src) {
+Value add_along(const Context& context, Value self, std::int64_t dim, Value index, Value src) {
   const DType dtype = accumulate_dtype(self.dtype());
-  return convert(scatter_along(convert(self, dtype), dim, index, convert(src, dtype), hlo::add),
-                 self.dtype());
+  const Value sums =
+      scatter_along(context, convert(self, dtype), dim, index, convert(src, dtype), adding());
+  return convert(sums, self.dtype());
 }
 
-hlo::BinaryRegion scatter_operator(const std::string& reduce) {
+Combination scatter_operator(const std::string& reduce) {
   check(reduce == "add" || reduce == "multiply", "reduce argument must be either add or multiply.");
-  return reduce == "add" ? hlo::BinaryRegion(hlo::add) : hlo::BinaryRegion(hlo::multiply);
+  return reduce == "add" ? adding() : Combination{hlo::multiply};
 }
 
 // The dimension, after PyTorch's checks of the other arguments.
@@ -94,34 +95,35 @@ std::int64_t checked_dim(Value self, std::int64_t dim, Value index,
 }
 
 void register_scatter_along(Registry& m) {
-  m.impl("scatter.src", [](Value self, std::int64_t dim, Value index, Value src) {
-    return scatter_along(self, checked_dim(self, dim, index, src), index, src, replace);
+  m.impl("scatter.src", [](Context& context, Value self, std::int64_t dim, Value index, Value src) {
+    const std::int64_t place = checked_dim(self, dim, index, src);
+    return scatter_along(context, self, place, index, src, replacing());
   });
-  m.impl("scatter.value", [](Value self, std::int64_t dim, Value index, Value value) {
-    const Value number = convert(value, self.dtype());
-    return scatter_along(self, checked_dim(self, dim, index), index,
-                         broadcast_to(number, index.dims()), replace);
+  m.impl("scatter.value", [](Context& context, Value self, std::int64_t dim, Value index,
+                             Value value) {
+    const std::int64_t place = checked_dim(self, dim, index);
+    return scatter_along(context, self, place, index, convert(value, self.dtype()), replacing());
   });
-  m.impl("scatter.reduce",
-         [](Value self, std::int64_t dim, Value index, Value src, std::string reduce) {
-           return scatter_along(self, checked_dim(self, dim, index, src), index, src,
-                                scatter_operator(reduce));
-         });
-  m.impl("scatter.value_reduce",
-         [](Value self, std::int64_t dim, Value index, Value value, std::string reduce) {
-           const Value number = convert(value, self.dtype());
-           return scatter_along(self, checked_dim(self, dim, index), index,
-                                broadcast_to(number, index.dims()), scatter_operator(reduce));
-         });
-  m.impl("scatter_add", [](Value self, std::int64_t dim, Value index, Value src) {
-    return add_along(self, checked_dim(self, dim, index, src), index, src);
+  m.impl("scatter.reduce", [](Context& context, Value self, std::int64_t dim, Value index,
+                              Value src, std::string reduce) {
+    const std::int64_t place = checked_dim(self, dim, index, src);
+    return scatter_along(context, self, place, index, src, scatter_operator(reduce));
   });
-  m.impl("scatter_reduce.two", [](Value self, std::int64_t dim, Value index, Value src,
-                                  std::string reduce, bool include_self) {
+  m.impl("scatter.value_reduce", [](Context& context, Value self, std::int64_t dim, Value index,
+                                    Value value, std::string reduce) {
+    const std::int64_t place = checked_dim(self, dim, index);
+    return scatter_along(context, self, place, index, convert(value, self.dtype()),
+                         scatter_operator(reduce));
+  });
+  m.impl("scatter_add", [](Context& context, Value self, std::int64_t dim, Value index, Value src) {
+    return add_along(context, self, checked_dim(self, dim, index, src), index, src);
+  });
+  m.impl("scatter_reduce.two", [](Context& context, Value self, std::int64_t dim, Value index,
+                                  Value src, std::string reduce, bool include_self) {
     const std::int64_t place = checked_dim(self, dim, index, src);
     const DType dtype = accumulate_dtype(self.dtype());
     const Value out = scatter_reduce(convert(self, dtype), convert(src, dtype), reduce,
-                                     include_self, scatter_at(place, index));
+                                     include_self, scatter_at(context, place, index));
     return convert(out, self.dtype());
   });
 }
@@ -243,8 +245,8 @@ void register_index_writes(Registry& m) {
     const DType dtype = accumulate_dtype(self.dtype());
     const Value out = scatter_reduce(
         convert(slices.self, dtype), convert(slices.source, dtype), reduce, include_self,
-        [&](Value input, Value updates, const hlo::BinaryRegion& combine) {
-          return slices.write(input, updates, combine);
+        [&](Value input, Value updates, const Combination& combination) {
+          return slices.write(input, updates, combination.region);
         });
     return hlo::reshape(convert(out, self.dtype()), self.dims());
   });

@@ -93,19 +93,29 @@ Value flip(Value self, const Dims& dims) {
   return wrapped.empty() ? self : hlo::reverse(self, wrapped);
 }
 
-Value roll_dim(Value self, std::int64_t shift, std::int64_t dim) {
+// Fewer elements are moved before a call (src/aten/roll_kernel.cpp) has begun.
+constexpr std::int64_t kLeastForRollCall = 32768;
+
+Value roll_dim(const Context& context, Value self, std::int64_t shift, std::int64_t dim) {
   const std::int64_t size = self.dim(dim);
   if (size == 0) return self;
   const std::int64_t start = ((size - shift % size) % size + size) % size;
   if (start == 0) return self;
+  if (context.has_host_kernels && self.num_elements() >= kLeastForRollCall) {
+    hlo::CustomCall call;
+    call.call_target_name = "torch_xla.roll";
+    call.results = {self.type()};
+    call.backend_config = {{"dim", dim}, {"shift", size - start}};
+    return hlo::custom_call({self}, call)[0];
+  }
   return hlo::concatenate({slice_dim(self, dim, start, size), slice_dim(self, dim, 0, start)}, dim);
 }
 
-Value roll(Value self, const Dims& shifts, const Dims& dims) {
+Value roll(const Context& context, Value self, const Dims& shifts, const Dims& dims) {
   check(!shifts.empty(), "`shifts` required");
   if (dims.empty() && shifts.size() == 1) {
     const Value flat = hlo::reshape(self, {self.num_elements()});
-    return hlo::reshape(roll_dim(flat, shifts[0], 0), self.dims());
+    return hlo::reshape(roll_dim(context, flat, shifts[0], 0), self.dims());
   }
   check(shifts.size() == dims.size(), "shifts and dimensions must align. shifts: ", shifts.size(),
         ", dims:", dims.size());
@@ -114,7 +124,7 @@ Value roll(Value self, const Dims& shifts, const Dims& dims) {
       base::fail(base::ErrorKind::kIndex, "Dimension specified as ", dims[i],
                  " but tensor has no dimensions");
     }
-    self = roll_dim(self, shifts[i], wrap_dim(dims[i], self.rank()));
+    self = roll_dim(context, self, shifts[i], wrap_dim(dims[i], self.rank()));
   }
   return self;
 }
@@ -287,7 +297,9 @@ void register_shape(Registry& m) {
   });
   m.impl("repeat", [](Value self, Dims repeats) { return repeat(self, repeats); });
   m.impl("flip", [](Value self, Dims dims) { return flip(self, dims); });
-  m.impl("roll", [](Value self, Dims shifts, Dims dims) { return roll(self, shifts, dims); });
+  m.impl("roll", [](Context& context, Value self, Dims shifts, Dims dims) {
+    return roll(context, self, shifts, dims);
+  });
   m.impl("rot90",
          [](Value self, std::int64_t k, Dims dims) { return rotate_quarters(self, k, dims); });
   m.impl("tril",

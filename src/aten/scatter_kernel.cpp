@@ -1,0 +1,126 @@
+// Writes by index as a host kernel of our own: PyTorch's raise where an index is out of range, ours
+// write nothing there. src/ops/scatter_call.cpp emits the calls.
+#include <array>
+#include <functional>
+
+#include "aten/parallel.h"
+#include "base/error.h"
+#include "runtime/host_kernels.h"
+
+namespace torch_xla::aten {
+namespace {
+
+using base::DType;
+using runtime::HostCall;
+
+// So much is worth another thread.
+constexpr std::int64_t kUpdatesPerThread = 16384;
+constexpr std::int64_t kElementsPerThread = 65536;
+
+// What lies before and behind the dimension that the index is along.
+struct Sizes {
+  std::int64_t outer = 1;
+  std::int64_t size = 1;     // of that dimension, in the tensor
+  std::int64_t updates = 1;  // of that dimension, in the index
+  std::int64_t inner = 1;
+};
+
+Sizes sizes_of(std::span<const std::int64_t> self, std::span<const std::int64_t> index,
+               std::size_t dim) {
+  Sizes sizes;
+  for (std::size_t i = 0; i < dim; ++i) sizes.outer *= self[i];
+  for (std::size_t i = dim + 1; i < self.size(); ++i) sizes.inner *= self[i];
+  sizes.size = self[dim];
+  sizes.updates = index[dim];
+  return sizes;
+}
+
+// Runs `body(o, begin, end)` for ranges of columns; no two threads have one column, so that writes
+// to one place stay in order.
+template <typename Body>
+void for_columns(const Sizes& sizes, const Body& body) {
+  const std::int64_t grain = std::max<std::int64_t>(1, kUpdatesPerThread / sizes.updates);
+  in_parallel(sizes.outer * sizes.inner, grain, [&](std::int64_t begin, std::int64_t end) {
+    while (begin < end) {
+      const std::int64_t o = begin / sizes.inner;
+      const std::int64_t stop = std::min(end, (o + 1) * sizes.inner);
+      body(o, begin - o * sizes.inner, stop - o * sizes.inner);
+      begin = stop;
+    }
+  });
+}
+
+template <typename T>
+void copy(T* to, const T* from, std::int64_t count) {
+  in_parallel(count, kElementsPerThread, [&](std::int64_t begin, std::int64_t end) {
+    std::copy(from + begin, from + end, to + begin);
+  });
+}
+
+// `step` is 0 where one number is written everywhere.
+template <typename T, typename Index, typename Combine>
+void write(T* out, const Index* index, const T* updates, std::int64_t step, const Sizes& sizes,
+           Combine combine) {
+  for_columns(sizes, [&](std::int64_t o, std::int64_t begin, std::int64_t end) {
+    T* const base = out + o * sizes.size * sizes.inner;
+    for (std::int64_t i = 0; i < sizes.updates; ++i) {
+      const std::int64_t row = (o * sizes.updates + i) * sizes.inner;
+      for (std::int64_t column = begin; column < end; ++column) {
+        const std::int64_t place = index[row + column];
+        if (place < 0 || place >= sizes.size) continue;
+        T& element = base[place * sizes.inner + column];
+        element = combine(element, updates[(row + column) * step]);
+      }
+    }
+  });
+}
+
+template <typename T, typename Combine>
+void scatter_of(const HostCall& call, Combine combine) {
+  const auto self = call.input(0);
+  const auto index = call.input(1);
+  const auto updates = call.input(2);
+  const Sizes sizes =
+      sizes_of(self.dims, index.dims, static_cast<std::size_t>(call.integer("dim")));
+  T* const out = static_cast<T*>(call.output(0).data);
+  copy(out, static_cast<const T*>(self.data), sizes.outer * sizes.size * sizes.inner);
+  const std::int64_t step = updates.dims.empty() ? 0 : 1;
+  const T* const values = static_cast<const T*>(updates.data);
+  if (index.dtype == DType::kInt32) {
+    write(out, static_cast<const std::int32_t*>(index.data), values, step, sizes, combine);
+  } else {
+    write(out, static_cast<const std::int64_t*>(index.data), values, step, sizes, combine);
+  }
+}
+
+void scatter_add(const HostCall& call) {
+  switch (call.input(0).dtype) {
+    case DType::kFloat32: return scatter_of<float>(call, std::plus<>());
+    case DType::kFloat64: return scatter_of<double>(call, std::plus<>());
+    // Sums of integers wrap around.
+    case DType::kInt32: return scatter_of<std::uint32_t>(call, std::plus<>());
+    case DType::kInt64: return scatter_of<std::uint64_t>(call, std::plus<>());
+    default: base::internal_check(false, "scatter_add: no kernel for the dtype");
+  }
+}
+
+void scatter(const HostCall& call) {
+  const auto second = [](auto, auto update) { return update; };
+  switch (base::size_bytes(call.input(0).dtype)) {
+    case 1: return scatter_of<std::uint8_t>(call, second);
+    case 2: return scatter_of<std::uint16_t>(call, second);
+    case 4: return scatter_of<std::uint32_t>(call, second);
+    case 8: return scatter_of<std::uint64_t>(call, second);
+    case 16: return scatter_of<std::array<std::uint64_t, 2>>(call, second);
+    default: base::internal_check(false, "scatter: no kernel for the dtype");
+  }
+}
+
+const bool registered = [] {
+  runtime::add_host_kernel("torch_xla.scatter", scatter);
+  runtime::add_host_kernel("torch_xla.scatter_add", scatter_add);
+  return true;
+}();
+
+}  // namespace
+}  // namespace torch_xla::aten

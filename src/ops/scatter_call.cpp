@@ -1,0 +1,32 @@
+// Writes by index as calls of a kernel of ours on the host (src/aten/scatter_kernel.cpp): XLA's CPU
+// backend writes one element after the other, on one thread.
+#include "ops/indexing.h"
+
+namespace torch_xla::ops {
+namespace {
+
+// Below this, what is written is written before a call has begun.
+constexpr std::int64_t kLeastUpdates = 4096;
+
+bool is_for_call(const std::string& name, DType dtype) {
+  if (name != "torch_xla.scatter_add") return !name.empty();
+  return dtype == DType::kFloat32 || dtype == DType::kFloat64 || dtype == DType::kInt32 ||
+         dtype == DType::kInt64;
+}
+
+}  // namespace
+
+std::optional<Value> called_scatter(const Context& context, Value self, std::int64_t dim,
+                                    Value index, Value src, const Combination& combination) {
+  if (!context.has_host_kernels || index.num_elements() < kLeastUpdates ||
+      !is_for_call(combination.call, self.dtype())) {
+    return std::nullopt;
+  }
+  hlo::CustomCall call;
+  call.call_target_name = combination.call;
+  call.results = {self.type()};
+  call.backend_config = {{"dim", dim}};
+  return hlo::custom_call({self, index, src}, call)[0];
+}
+
+}  // namespace torch_xla::ops
