@@ -3,7 +3,6 @@
 // into the program's memory.
 #include "aten/host_calls.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/isfinite.h>
@@ -14,7 +13,6 @@
 #include <bit>
 #include <mutex>
 #include <unordered_map>
-#include <unordered_set>
 
 #include "aten/dynamic_shapes.h"
 #include "aten/fallback.h"
@@ -24,10 +22,6 @@
 #include "ops/host_call.h"
 #include "runtime/client.h"
 #include "runtime/host_kernels.h"
-
-// Of the OpenMP library that torch brought, if there is one. It concerns the calling thread alone,
-// where at::set_num_threads changes what all threads begin with.
-extern "C" [[gnu::weak]] void omp_set_num_threads(int count);
 
 namespace torch_xla::aten {
 namespace {
@@ -180,7 +174,8 @@ std::optional<c10::OperatorHandle> with_out(const c10::OperatorHandle& op) {
   const auto symbol = c10::Symbol::fromQualString(op.operator_name().name);
   for (const auto& candidate : torch::jit::getAllOperatorsFor(symbol)) {
     if (!writes_results_of(op.schema(), candidate->schema())) continue;
-    place->second = c10::Dispatcher::singleton().findSchema(candidate->schema().operator_name());
+    place->second =
+        c10::Dispatcher::singleton().findSchema(candidate->schema().operator_name());
     break;
   }
   return place->second;
@@ -245,49 +240,6 @@ void check_operands(std::string_view name, const torch::jit::Stack& stack) {
               "torch.linalg.eigvals: input tensor should not contain infs or NaNs.");
 }
 
-// Operators that are over, for so few elements, before a second thread has been woken for them.
-constexpr std::int64_t kMostForOneThread = 65536;
-bool is_for_one_thread(std::string_view name, const torch::jit::Stack& arguments) {
-  static const std::unordered_set<std::string_view> light = {"native_group_norm",
-                                                             "native_layer_norm",
-                                                             "native_group_norm_backward",
-                                                             "native_layer_norm_backward",
-                                                             "sum",
-                                                             "sum.dim_IntList",
-                                                             "mean",
-                                                             "mean.dim",
-                                                             "linalg_vector_norm",
-                                                             "sin",
-                                                             "cos",
-                                                             "atan",
-                                                             "asin",
-                                                             "acos",
-                                                             "rsqrt",
-                                                             "erf",
-                                                             "log"};
-  return light.contains(name) && std::ranges::all_of(arguments, [](const c10::IValue& value) {
-           return !value.isTensor() || value.toTensor().numel() <= kMostForOneThread;
-         });
-}
-
-// Keeps the calling thread's work on it. OpenMP's threads wait for more work by spinning, on cores
-// that the program's own threads could have.
-class OneThread {
- public:
-  explicit OneThread(bool is_wanted)
-      : before_(is_wanted && omp_set_num_threads != nullptr ? at::get_num_threads() : 0) {
-    if (before_ > 0) omp_set_num_threads(1);
-  }
-  ~OneThread() {
-    if (before_ > 0) omp_set_num_threads(before_);
-  }
-  OneThread(const OneThread&) = delete;
-  OneThread& operator=(const OneThread&) = delete;
-
- private:
-  int before_;
-};
-
 void run(const HostCall& call) {
   // The kernels run below autograd, on threads that have no state of torch's.
   const at::AutoDispatchBelowADInplaceOrView below;
@@ -300,7 +252,6 @@ void run(const HostCall& call) {
       stack.push_back(arguments.next(argument.real_type()));
     }
     check_operands(name, stack);
-    const OneThread one_thread(is_for_one_thread(name, stack));
     if (run_into_outputs(call, op, stack)) return;
     op.callBoxed(&stack);
     const std::vector<at::Tensor> results = wanted_of(call, tensors_of(stack));
