@@ -166,16 +166,17 @@ bool writes_results_of(const c10::FunctionSchema& op, const c10::FunctionSchema&
 // The overload that writes its results where it is told to, if there is one: they are not copied
 // then, and need no memory of their own.
 std::optional<c10::OperatorHandle> with_out(const c10::OperatorHandle& op) {
-  static std::mutex mutex;
-  static std::unordered_map<c10::OperatorName, std::optional<c10::OperatorHandle>> known;
-  const std::lock_guard lock(mutex);
-  const auto [place, is_new] = known.try_emplace(op.operator_name());
+  // Programs may run while the process exits.
+  static auto* const mutex = new std::mutex();
+  static auto* const known =
+      new std::unordered_map<c10::OperatorName, std::optional<c10::OperatorHandle>>();
+  const std::lock_guard lock(*mutex);
+  const auto [place, is_new] = known->try_emplace(op.operator_name());
   if (!is_new) return place->second;
   const auto symbol = c10::Symbol::fromQualString(op.operator_name().name);
   for (const auto& candidate : torch::jit::getAllOperatorsFor(symbol)) {
     if (!writes_results_of(op.schema(), candidate->schema())) continue;
-    place->second =
-        c10::Dispatcher::singleton().findSchema(candidate->schema().operator_name());
+    place->second = c10::Dispatcher::singleton().findSchema(candidate->schema().operator_name());
     break;
   }
   return place->second;

@@ -7,6 +7,8 @@ namespace {
 
 // Below this, what is written is written before a call has begun.
 constexpr std::int64_t kLeastUpdates = 4096;
+// The call copies what it does not write, where a program may write in place.
+constexpr std::int64_t kMostPerUpdate = 16;
 
 bool is_for_call(const std::string& name, DType dtype) {
   if (name != "torch_xla.scatter_add") return !name.empty();
@@ -18,8 +20,11 @@ bool is_for_call(const std::string& name, DType dtype) {
 
 std::optional<Value> called_scatter(const Context& context, Value self, std::int64_t dim,
                                     Value index, Value src, const Combination& combination) {
-  if (!context.has_host_kernels || index.num_elements() < kLeastUpdates ||
-      !is_for_call(combination.call, self.dtype())) {
+  if (!context.has_host_kernels || !is_for_call(combination.call, self.dtype())) {
+    return std::nullopt;
+  }
+  const std::int64_t updates = index.num_elements();
+  if (updates < kLeastUpdates || updates < self.num_elements() / kMostPerUpdate) {
     return std::nullopt;
   }
   hlo::CustomCall call;
