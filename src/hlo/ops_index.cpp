@@ -82,10 +82,15 @@ Value gather(Value operand, Value start_indices, const GatherDimensionNumbers& d
                     d.operand_batching_dims, d.start_indices_batching_dims, d.start_index_map,
                     d.index_vector_dim});
   require_size(kName, "slice_sizes", slice_sizes.size(), operand.rank());
+  // Without indices nothing is read, be there anything or not.
   Dims slices = slice_sizes;
-  for (const std::int64_t dimension : d.operand_batching_dims) {  // which may be empty
-    std::int64_t& size = slices[static_cast<std::size_t>(dimension)];
-    size = std::min(size, operand.dim(dimension));
+  if (start_indices.num_elements() == 0) {
+    for (const Dims* dimensions : {&d.operand_batching_dims, &d.collapsed_slice_dims}) {
+      for (const std::int64_t dimension : *dimensions) {
+        std::int64_t& size = slices[static_cast<std::size_t>(dimension)];
+        size = std::min(size, operand.dim(dimension));
+      }
+    }
   }
   Dims offset_sizes;
   for (std::size_t i = 0; i < slices.size(); ++i) {

@@ -196,7 +196,7 @@ namespace {
 
 std::ptrdiff_t num_leading(const Dims& dims, std::size_t count) {
   if (dims.size() < count) {
-    base::fail(base::ErrorKind::kIndex, "expected at least ", count,
+    base::fail(base::ErrorKind::kInvalidArgument, "expected at least ", count,
                " dimensions, but got a tensor of sizes ", base::to_string(dims));
   }
   return static_cast<std::ptrdiff_t>(dims.size() - count);

@@ -55,7 +55,7 @@ std::int64_t wrap_dim(std::int64_t dim, std::int64_t rank);
 Dims wrap_dims(const Dims& dims, std::int64_t rank);
 // All dimensions other than `dim`, in order.
 Dims all_but(std::int64_t dim, std::int64_t rank);
-// The sizes before the last `count`, and those. IndexError where there are fewer.
+// The sizes before the last `count`, and those. An error where there are fewer.
 Dims leading_dims(const Dims& dims, std::size_t count);
 Dims trailing_dims(const Dims& dims, std::size_t count);
 
