@@ -17,7 +17,6 @@ namespace {
 
 using base::DType;
 using base::Scalar;
-using graph::ArgKind;
 
 // First words of arguments: they keep arguments of different kinds apart.
 enum Tag : std::uint64_t {

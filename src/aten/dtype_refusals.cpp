@@ -167,7 +167,7 @@ Answer ask(const Operator& op, const torch::jit::Stack& stack, std::int64_t most
     // The program's own numbers stay as they are.
     if (op.arguments[i].travel == Travel::kKey) {
       on_cpu[i] = at::make_generator<at::CPUGeneratorImpl>(0);
-    } else if (op.arguments[i].schema.kind == graph::ArgKind::kDType && on_cpu[i].isInt()) {
+    } else if (op.arguments[i].schema.kind == ArgKind::kDType && on_cpu[i].isInt()) {
       on_cpu[i] = named(to_dtype(on_cpu[i].toScalarType()));
     }
   }

@@ -213,13 +213,13 @@ std::vector<const graph::TensorType*> infer_with_meta(const Operator& op, const 
   std::vector<const graph::TensorType*> lowered;
   try {
     lowered = infer_by_lowering(entry);
-    base::internal_check(op.kind == graph::OpKind::kInPlace || equal_shapes(types, lowered),
+    base::internal_check(op.kind == OpKind::kInPlace || equal_shapes(types, lowered),
                          "aten::", op.schema.name, ": its lowering gives other types than PyTorch");
   } catch (const base::Error& error) {
     refuse(op, entry, stack, error);
   }
   // Not every Meta kernel asks whether the result can be cast (`logit_`).
-  if (op.kind == graph::OpKind::kInPlace) check_in_place(op, lowered, written_types(op, stack));
+  if (op.kind == OpKind::kInPlace) check_in_place(op, lowered, written_types(op, stack));
   return types;
 }
 
@@ -238,7 +238,7 @@ std::vector<const graph::TensorType*> infer_without_meta(const Operator& op,
   } catch (const base::Error& error) {
     refuse(op, entry, stack, error);
   }
-  if (op.kind == graph::OpKind::kInPlace) {
+  if (op.kind == OpKind::kInPlace) {
     check_in_place(op, types, written_types(op, stack));
   } else {
     set_strides(op, entry, stack, types);
@@ -271,7 +271,7 @@ std::vector<const graph::TensorType*> infer_outputs(const Operator& op, const gr
   const bool has_meta =
       op.compiled_meta.has_value() && op.effects.empty() && !is_empty_index_add(entry);
   std::vector<const graph::TensorType*> types = infer_checked(op, entry, stack, has_meta);
-  if (op.kind != graph::OpKind::kInPlace) {
+  if (op.kind != OpKind::kInPlace) {
     const bool is_channels = has_meta && layout_of(entry.op->name) == Layout::kChannels;
     if (is_channels) set_strides(op, entry, stack, types);
     return types;

@@ -11,8 +11,6 @@
 namespace torch_xla::aten {
 namespace {
 
-using graph::ArgKind;
-using graph::OpKind;
 using ops::ParamKind;
 
 // Arguments that operators write without saying so in their schema.
@@ -49,8 +47,8 @@ ArgKind kind_of(const c10::Type& type, const std::string& name) {
   }
 }
 
-graph::ArgSchema to_argument(const c10::Argument& argument) {
-  graph::ArgSchema out;
+ArgSchema to_argument(const c10::Argument& argument) {
+  ArgSchema out;
   out.name = argument.name();
   c10::TypePtr type = argument.real_type();
   if (auto optional = type->cast<c10::OptionalType>()) {
@@ -72,8 +70,8 @@ graph::ArgSchema to_argument(const c10::Argument& argument) {
   return out;
 }
 
-graph::ReturnSchema to_return(const c10::Argument& argument) {
-  graph::ReturnSchema out;
+ReturnSchema to_return(const c10::Argument& argument) {
+  ReturnSchema out;
   c10::TypePtr type = argument.type();
   if (auto list = type->cast<c10::ListType>()) {
     out.is_list = true;
@@ -87,10 +85,10 @@ graph::ReturnSchema to_return(const c10::Argument& argument) {
   return out;
 }
 
-OpKind kind_of(const graph::Schema& schema) {
+OpKind kind_of(const Schema& schema) {
   bool writes = false;
   bool aliases = false;
-  for (const graph::ArgSchema& arg : schema.args) {
+  for (const ArgSchema& arg : schema.args) {
     if (arg.is_out) return OpKind::kOut;
     writes |= arg.is_written;
     aliases |= arg.is_aliased;
@@ -100,8 +98,7 @@ OpKind kind_of(const graph::Schema& schema) {
 }
 
 // The travel of an argument whose lowering takes it as `param`; nullopt if they do not fit.
-std::optional<Travel> travel_of(const graph::ArgSchema& arg, const ops::Param& param,
-                                bool is_foreach) {
+std::optional<Travel> travel_of(const ArgSchema& arg, const ops::Param& param, bool is_foreach) {
   const bool is_list = arg.is_list && !is_foreach;
   switch (arg.kind) {
     case ArgKind::kTensor:
@@ -137,7 +134,7 @@ std::optional<Travel> travel_of(const graph::ArgSchema& arg, const ops::Param& p
 }
 
 // The travel of an argument of a lowering that takes the schema's arguments as they are.
-std::optional<Travel> travel_untyped(const graph::ArgSchema& arg) {
+std::optional<Travel> travel_untyped(const ArgSchema& arg) {
   switch (arg.kind) {
     case ArgKind::kTensor: return Travel::kOperand;
     case ArgKind::kGenerator:
@@ -147,14 +144,14 @@ std::optional<Travel> travel_untyped(const graph::ArgSchema& arg) {
   }
 }
 
-bool fits_optional(const graph::ArgSchema& arg, const ops::Param& param) {
+bool fits_optional(const ArgSchema& arg, const ops::Param& param) {
   return !arg.is_optional || param.is_optional || arg.kind == ArgKind::kGenerator;
 }
 
 // Assigns a travel to every argument; false (and `why`) if the lowering's parameters do not fit.
 bool plan_arguments(Operator& op, std::string* why) {
   std::size_t next = 0;
-  for (const graph::ArgSchema& arg : op.schema.args) {
+  for (const ArgSchema& arg : op.schema.args) {
     Argument argument{arg, Travel::kIgnored};
     const bool is_out = op.kind == OpKind::kOut && arg.is_out;
     if (arg.kind != ArgKind::kIgnored && !is_out) {
@@ -188,7 +185,7 @@ void find_written(Operator& op) {
   for (std::size_t i = 0; i < op.schema.args.size(); ++i) {
     if (op.schema.args[i].is_written) op.written.push_back(i);
   }
-  for (const graph::ReturnSchema& ret : op.schema.returns) op.num_fresh_returns += !ret.is_written;
+  for (const ReturnSchema& ret : op.schema.returns) op.num_fresh_returns += !ret.is_written;
   for (const Effect& effect : kEffects) {
     if (effect.op != op.op.name) continue;
     for (const std::string_view name : effect.arguments) {
@@ -208,8 +205,8 @@ std::optional<std::size_t> find_argument(const c10::FunctionSchema& schema, std:
 
 }  // namespace
 
-graph::Schema to_schema(const c10::FunctionSchema& schema) {
-  graph::Schema out;
+Schema to_schema(const c10::FunctionSchema& schema) {
+  Schema out;
   const std::size_t colons = schema.name().find("::");
   out.name = schema.name().substr(colons + 2);
   if (schema.name().rfind("aten::", 0) != 0) {
@@ -229,7 +226,7 @@ bool is_pointwise(const c10::OperatorHandle& handle) {
          handle.schema().name().rfind("aten::_foreach_", 0) == 0;
 }
 
-std::string functional_name(const graph::Schema& schema) {
+std::string functional_name(const Schema& schema) {
   const std::size_t dot = schema.name.find('.');
   std::string base = schema.name.substr(0, dot);
   const std::string overload = dot == std::string::npos ? "" : schema.name.substr(dot);

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "aten/argument_checks.h"
+#include "aten/schema.h"
 #include "base/metrics.h"
-#include "graph/schema.h"
 #include "ops/registry.h"
 
 namespace torch_xla::aten {
@@ -27,7 +27,7 @@ enum class Travel : std::uint8_t {
 };
 
 struct Argument {
-  graph::ArgSchema schema;
+  ArgSchema schema;
   Travel travel = Travel::kConstant;
 };
 
@@ -35,8 +35,8 @@ struct Operator {
   explicit Operator(c10::OperatorHandle operator_handle) : handle(operator_handle) {}
 
   c10::OperatorHandle handle;
-  graph::Schema schema;
-  graph::OpKind kind = graph::OpKind::kFunctional;
+  Schema schema;
+  OpKind kind = OpKind::kFunctional;
   graph::Op op;  // what nodes point to; named as the registry names the lowering
   const ops::Lowering* lowering = nullptr;
   std::vector<Argument> arguments;
@@ -61,7 +61,7 @@ struct Operator {
 };
 
 // The schema as plain data. Names are without "aten::"; other namespaces stay: "xla:name".
-graph::Schema to_schema(const c10::FunctionSchema& schema);
+Schema to_schema(const c10::FunctionSchema& schema);
 
 // The operator with its plan, or null if neither its own name nor its functional variant has a
 // lowering whose parameters fit the schema. `why` then says what does not fit, if anything.
@@ -72,6 +72,6 @@ bool is_pointwise(const c10::OperatorHandle& handle);
 
 // The functional variant of an in-place operator, as the name it has in the registry: "add.Tensor"
 // for "add_.Tensor", or the name itself.
-std::string functional_name(const graph::Schema& schema);
+std::string functional_name(const Schema& schema);
 
 }  // namespace torch_xla::aten

@@ -14,7 +14,7 @@ namespace torch_xla::aten {
 namespace {
 
 std::optional<std::size_t> find_dtype_argument(const c10::OperatorHandle& functional) {
-  const graph::Schema schema = to_schema(functional.schema());
+  const Schema schema = to_schema(functional.schema());
   const ops::Lowering* lowering = ops::registry().find(schema.name);
   if (lowering == nullptr || !lowering->computes_in_out_dtype) return std::nullopt;
   const std::optional<int> index = functional.schema().argumentIndexWithName("dtype");

@@ -89,7 +89,7 @@ at::Tensor to_tensor(const Call& call, graph::AliasRef alias) {
   return alias ? make_tensor(call.device(), std::move(alias)) : at::Tensor();
 }
 
-const c10::IValue& written_argument(const Operator& op, const graph::ReturnSchema& ret,
+const c10::IValue& written_argument(const Operator& op, const ReturnSchema& ret,
                                     const torch::jit::Stack& stack) {
   const auto arguments = torch::jit::last(stack, op.arguments.size());
   for (const std::size_t i : op.written) {
@@ -103,7 +103,7 @@ void push_results(const Operator& op, const Call& call, Recorded recorded,
                   torch::jit::Stack* stack) {
   torch::jit::Stack results;
   std::size_t next = 0;
-  for (const graph::ReturnSchema& ret : op.schema.returns) {
+  for (const ReturnSchema& ret : op.schema.returns) {
     if (ret.is_written) {
       results.push_back(written_argument(op, ret, *stack));
     } else if (!ret.is_list) {

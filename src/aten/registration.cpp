@@ -75,7 +75,7 @@ bool register_lowered(torch::Library& m, const c10::OperatorHandle& handle) {
     if (!why.empty()) report().problems.push_back(name + ": " + why);
     return false;
   }
-  if (op->kind != graph::OpKind::kFunctional && op->kind != graph::OpKind::kInPlace) return false;
+  if (op->kind != OpKind::kFunctional && op->kind != OpKind::kInPlace) return false;
   const FactorCheck* const check = find_factor_check(op->schema.name);
   if (op->lowering->is_host_call) {
     report().on_host.push_back(op->schema.name);
@@ -155,7 +155,7 @@ void find_unknown_names() {
     if (name.name.rfind("aten::", 0) != 0) continue;
     const auto handle = c10::Dispatcher::singleton().findSchema(name);
     if (!handle.has_value()) continue;
-    const graph::Schema schema = to_schema(handle->schema());
+    const Schema schema = to_schema(handle->schema());
     known.insert(schema.name);
     known.insert(functional_name(schema));
   }

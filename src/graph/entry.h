@@ -12,7 +12,6 @@
 #include "base/hash.h"
 #include "base/scalar.h"
 #include "base/shape.h"
-#include "graph/schema.h"
 
 namespace torch_xla::graph {
 

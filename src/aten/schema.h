@@ -1,12 +1,12 @@
-// An operator's schema as plain data, so that `graph`, `ops` and `runtime` know operators without
-// torch headers. `src/aten` fills it from the dispatcher.
+// An operator's schema as recording needs it: what each argument is, and which of them it writes or
+// gives back. operator.cpp reads it from the dispatcher.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
-namespace torch_xla::graph {
+namespace torch_xla::aten {
 
 enum class ArgKind : std::uint8_t {
   kTensor,
@@ -53,4 +53,4 @@ struct Schema {
   std::vector<ReturnSchema> returns;
 };
 
-}  // namespace torch_xla::graph
+}  // namespace torch_xla::aten
