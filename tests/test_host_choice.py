@@ -11,13 +11,14 @@ from collections.abc import Callable, Sequence
 import counts
 import pytest
 import torch
+from torch import nn
+from torch.nn import functional as nnf
+from with_settings import optimized_hlo
+
 import torch_xla
 import torch_xla.debug.metrics as metrics
 import torch_xla.runtime as xr
-from torch import nn
-from torch.nn import functional as nnf
 from torch_xla import _XLAC
-from with_settings import optimized_hlo
 
 pytestmark = pytest.mark.skipif(
     xr.device_type() != "CPU", reason="programs call the host on the CPU alone"

@@ -19,10 +19,11 @@ from typing import Any
 
 import op_samples
 import torch
-import torch_xla
 import workers
 from torch.testing._internal.opinfo.core import OpInfo
 from torch.utils._pytree import tree_map, tree_map_only
+
+import torch_xla
 
 __all__ = ["CASES", "DTYPES", "Problem", "dies", "excused", "names", "problems", "unit"]
 
