@@ -9,6 +9,8 @@ VENV := .venv
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell nproc)
 
+# Training needs a third of what testing and linting do.
+TRAINING := $(VENV)/.installed-for-training
 ENVIRONMENT := $(VENV)/.installed
 PACKAGE := build/release/.installed
 BUILD_FILES := CMakeLists.txt pyproject.toml $(wildcard cmake/*)
@@ -29,21 +31,26 @@ test: test-cpp test-python
 setup: $(ENVIRONMENT)
 install: $(PACKAGE)
 
-$(ENVIRONMENT): requirements/dev.txt requirements/lock.txt
+INSTALL := pip install --quiet --disable-pip-version-check
+
+$(TRAINING): requirements/train.txt requirements/lock.txt
 	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
-	pip install --quiet --disable-pip-version-check \
-	  -r requirements/dev.txt -c requirements/lock.txt
+	$(INSTALL) -r requirements/train.txt -c requirements/lock.txt
 	touch $@
 
-$(PACKAGE): $(ENVIRONMENT) $(PACKAGE_SOURCES)
-	pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps \
+$(ENVIRONMENT): requirements/dev.txt $(TRAINING)
+	$(INSTALL) -r requirements/dev.txt -c requirements/lock.txt
+	touch $@
+
+$(PACKAGE): $(TRAINING) $(PACKAGE_SOURCES)
+	$(INSTALL) --no-build-isolation --no-deps \
 	  --config-settings=cmake.define.TORCH_XLA_WERROR=ON .
 	touch $@
 
 # The release tests link the objects that the package was built from.
 test-cpp: test-release test-asan test-tsan
 
-test-release: install
+test-release: $(ENVIRONMENT) install
 	cmake --build build/release --target cpp_tests
 	ctest --test-dir build/release --output-on-failure
 
@@ -52,12 +59,12 @@ test-asan test-tsan: test-%: $(ENVIRONMENT)
 	cmake --build --preset $*
 	ctest --preset $*
 
-test-python: install
+test-python: $(ENVIRONMENT) install
 	pytest $(PYTEST_FLAGS)
 
 # The script's own folder comes first in sys.path, so that the installed package is measured.
 BENCHMARKS ?= record train overlap startup warm_cache openxla
-bench: install
+bench: $(ENVIRONMENT) install
 	for name in $(BENCHMARKS); do python benchmarks/$$name.py $(ARGS) || exit 1; done
 
 lint: $(ENVIRONMENT)
@@ -88,14 +95,14 @@ build/tidy/%.ok: src/%.cpp $(filter %.h,$(CPP_SOURCES)) .clang-tidy | build/asan
 size:
 	python3 tools/size_report.py
 
-docs: install
+docs: $(ENVIRONMENT) install
 	cmake --build build/release --target settings_page
 	build/release/settings_page > docs/settings.md
 	python tools/op_coverage.py > docs/op_coverage.md.new
 	mv docs/op_coverage.md.new docs/op_coverage.md
 
 # The outcomes that docs/op_coverage.md tells; an hour.
-conformance: install
+conformance: $(ENVIRONMENT) install
 	python tools/conformance --out tools/conformance/float32.txt
 	$(MAKE) docs
 
@@ -104,14 +111,14 @@ conformance: install
 FUZZ ?= view_programs memory_programs value_programs autograd_programs
 FUZZ_FIRST ?= 100000
 FUZZ_COUNT ?= 5000
-fuzz: install
+fuzz: $(ENVIRONMENT) install
 	failed=; for name in $(FUZZ); do \
 	  XLA_PERSISTENT_CACHE=0 \
 	  XLA_FLAGS="--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false" \
 	  python tests/$$name.py --first $(FUZZ_FIRST) --count $(FUZZ_COUNT) || failed="$$failed $$name"; \
 	done; test -z "$$failed"
 
-# Renews the pins of what dev.txt pulls in.
+# Renews the pins of what train.txt and dev.txt pull in.
 relock:
 	rm -rf build/relock
 	$(PYTHON) -m venv build/relock

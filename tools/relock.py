@@ -1,4 +1,4 @@
-"""Prints requirements/lock.txt: the versions that `pip freeze` shows beyond those in dev.txt."""
+"""Prints requirements/lock.txt: what `pip freeze` shows beyond train.txt and dev.txt."""
 
 import re
 import subprocess
@@ -13,10 +13,11 @@ def canonical(requirement: str) -> str:
 
 
 def main(pip: str) -> None:
-    dev = (ROOT / "requirements" / "dev.txt").read_text().splitlines()
-    direct = {canonical(line) for line in dev if "==" in line}
+    files = [ROOT / "requirements" / name for name in ("train.txt", "dev.txt")]
+    lines = [line for file in files for line in file.read_text().splitlines()]
+    direct = {canonical(line) for line in lines if "==" in line}
     frozen = subprocess.run([pip, "freeze"], check=True, capture_output=True, text=True).stdout
-    print("# The versions of what dev.txt pulls in (Python 3.11). Written by `make relock`.")
+    print("# The versions that train.txt and dev.txt pull in (3.11). Written by `make relock`.")
     for line in frozen.splitlines():
         if canonical(line) not in direct:
             print(line)
