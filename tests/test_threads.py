@@ -197,3 +197,44 @@ def test_backward_in_a_thread_of_the_device_can_be_chosen():
         y.sum().backward()
     assert seen != [threading.get_ident()]
     assert not torch.autograd.is_multithreading_enabled()
+
+
+def test_compiled_parts_leave_eager_mode_of_other_threads_alone():
+    from torch_xla.experimental import eager_mode, is_eager_mode
+
+    seen = []
+    is_inside, may_leave = threading.Event(), threading.Event()
+
+    def other():
+        with torch_xla.compile():
+            is_inside.set()
+            seen.append(is_eager_mode())
+            may_leave.wait(60)
+        seen.append(is_eager_mode())
+
+    eager_mode(True)
+    try:
+        thread = threading.Thread(target=other)
+        thread.start()
+        is_inside.wait(60)
+        assert is_eager_mode()
+        with torch_xla.compile():
+            assert not is_eager_mode()
+            may_leave.set()
+            thread.join()
+        assert is_eager_mode() and seen == [False, True]
+    finally:
+        may_leave.set()
+        eager_mode(False)
+
+
+def test_donors_of_other_threads_keep_their_memory():
+    from torch_xla.utils.buffer_donor_context import alias_with_buffer_donor_config
+
+    x = torch.ones(4, device="xla")
+    torch_xla.sync()
+    torch.ops.xla.dynamo_set_buffer_donor_(x, True)
+    y = x + 1
+    with alias_with_buffer_donor_config(should_alias=True), ThreadPoolExecutor(1) as pool:
+        pool.submit(torch_xla.sync).result()
+    assert y.tolist() == [2] * 4 and x.tolist() == [1] * 4

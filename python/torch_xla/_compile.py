@@ -58,8 +58,7 @@ class _Region:
     def run(self) -> Iterator[None]:
         with _causes.because(f"before torch_xla.compile of {self._name}"):
             _top.sync()
-        was_eager = _XLAC._is_eager_mode()
-        _XLAC._set_eager_mode(False)
+        was_suspended = _XLAC._suspend_eager_mode(True)
         try:
             with self._compile_options():
                 before = _XLAC._set_runs_forbidden(self._full_graph)
@@ -69,7 +68,7 @@ class _Region:
                     _XLAC._set_runs_forbidden(before)
                 self._finish()
         finally:
-            _XLAC._set_eager_mode(was_eager)
+            _XLAC._suspend_eager_mode(was_suspended)
 
     @contextlib.contextmanager
     def _compile_options(self) -> Iterator[None]:

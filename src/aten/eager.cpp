@@ -3,6 +3,7 @@
 #include "aten/eager.h"
 
 #include <chrono>
+#include <utility>
 
 #include "aten/copy.h"
 #include "aten/errors.h"
@@ -23,6 +24,8 @@ constexpr std::uint64_t kSpacing = 4;
 // operations; both go on counting.
 thread_local std::uint64_t num_recorded = 0;
 
+thread_local bool is_suspended_here = false;
+
 void launch(runtime::Device& device) {
   static base::Metric& compile_time = base::metric("EagerOpCompileTime");
   static base::Metric& execute_time = base::metric("EagerOpExecuteTime");
@@ -36,8 +39,14 @@ void launch(runtime::Device& device) {
 
 }  // namespace
 
+bool suspend_eager_mode(bool is_suspended) {
+  return std::exchange(is_suspended_here, is_suspended);
+}
+
+bool is_eager() { return eager_mode_is_on.load() && !is_suspended_here; }
+
 void run_eagerly(runtime::Device& device, const graph::Entry& entry) {
-  if (runtime::is_capturing()) return;
+  if (is_suspended_here || runtime::is_capturing()) return;
   ++num_recorded;
   const bool ends_group = base::settings().use_eager_debug_mode() ||
                           (num_recorded >= kMinOperations && entry.key.lo % kSpacing == 0);

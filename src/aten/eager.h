@@ -10,6 +10,11 @@ namespace torch_xla::aten {
 
 inline std::atomic<bool> eager_mode_is_on{false};
 
+// Whether eager mode is off in this thread whatever holds elsewhere, as inside of
+// `torch_xla.compile`. Returns what held before.
+bool suspend_eager_mode(bool is_suspended);
+bool is_eager();
+
 // After an operation was recorded: launches what is pending when a group of operations is complete.
 // Where groups end is decided by the operations in them, so that a loop's groups repeat.
 void run_eagerly(runtime::Device& device, const graph::Entry& entry);

@@ -62,7 +62,8 @@ void bind_regions(py::module_& m) {
   m.def("_latest_pending",
         [](int device) { return aten::latest_pending(runtime::device(device)); });
   m.def("_set_eager_mode", [](bool on) { aten::eager_mode_is_on.store(on); });
-  m.def("_is_eager_mode", [] { return aten::eager_mode_is_on.load(); });
+  m.def("_suspend_eager_mode", &aten::suspend_eager_mode);
+  m.def("_is_eager_mode", &aten::is_eager);
   m.def("_set_runs_forbidden", &runtime::set_runs_forbidden);
   m.def("_last_program_key", &runtime::last_program_key);
   m.def("_last_program_memory", &runtime::last_program_memory);

@@ -2,7 +2,6 @@
 // said where it is done.
 #include "runtime/plan.h"
 
-#include <atomic>
 #include <mutex>
 #include <set>
 #include <utility>
@@ -18,7 +17,7 @@
 namespace torch_xla::runtime {
 namespace {
 
-std::atomic<bool> uses_donors{false};
+thread_local bool uses_donors = false;
 
 class RecordingLock {
  public:
@@ -163,7 +162,7 @@ void fail_dependents(Device& device, Plan& plan, LiveValues& live) {
 
 }  // namespace
 
-bool set_donors_are_used(bool are_used) { return uses_donors.exchange(are_used); }
+bool set_donors_are_used(bool are_used) { return std::exchange(uses_donors, are_used); }
 
 Plan plan_sync(Device& device) {
   Plan plan;
@@ -204,7 +203,7 @@ Plan plan_sync(Device& device) {
     }
   }
   plan.trace.roots = std::move(roots);
-  if (uses_donors.load(std::memory_order_relaxed)) [[unlikely]]
+  if (uses_donors) [[unlikely]]
     donations.add_donors(plan.outputs, plan.donations);
   // Nobody may compute from these nodes again. One that is held from elsewhere, as a view's stale
   // reading, must not keep the arrays behind it.

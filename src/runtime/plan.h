@@ -40,7 +40,7 @@ struct Plan {
   bool is_empty() const { return outputs.empty(); }
 };
 
-// Whether barriers hand the memory of arrays that are donors (`Array::set_donor`) to results of the
+// Whether barriers of this thread hand the memory of arrays that are donors (`Array::set_donor`) to results of the
 // same type; what reads such an array afterwards gets an error. Returns what held before.
 bool set_donors_are_used(bool are_used);
 
