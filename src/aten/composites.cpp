@@ -1,6 +1,8 @@
-// What stays whole is what the whole operator's derivative can serve; the rest goes the way it goes
-// on other devices.
-#include "aten/composites.h"
+// Composite operators that are kept whole: torch would take `linear` and
+// `scaled_dot_product_attention` apart into a dozen calls, each of them recorded. What stays whole
+// is what the whole operator's derivative can serve, which the kernels for the autograd key decide;
+// the rest goes the way it goes on other devices.
+#include "aten/registration.h"
 
 #include <ATen/Context.h>
 #include <ATen/core/LegacyTypeDispatch.h>

@@ -15,6 +15,7 @@
 #include "aten/errors.h"
 #include "aten/overlap.h"
 #include "aten/record.h"
+#include "aten/registration.h"
 #include "aten/tensor.h"
 #include "aten/view_maker.h"
 #include "base/log.h"

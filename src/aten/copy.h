@@ -8,8 +8,6 @@
 
 namespace torch_xla::aten {
 
-void register_copies(torch::Library& m);
-
 // The values on the CPU, all transfers under way at once. Strides are kept where the tensor is
 // dense.
 std::vector<at::Tensor> to_cpu(at::TensorList tensors);

@@ -1,5 +1,8 @@
-// Compositions of `prod`, `cumprod`, `masked_fill`, `index_fill` and `index_put`.
-#include "aten/derivatives.h"
+// Operators whose derivative in PyTorch looks at values: it counts zeros, or selects by a mask. A
+// look is a barrier in the middle of the backward pass, so these (`prod`, `cumprod`, `masked_fill`,
+// `index_fill`, `index_put`) are composed, where a gradient is asked for, of operators whose
+// derivatives do not look.
+#include "aten/registration.h"
 
 #include <ATen/ATen.h>
 #include <ATen/WrapDimUtils.h>

@@ -10,6 +10,7 @@
 #include "aten/copy.h"
 #include "aten/errors.h"
 #include "aten/fallback.h"
+#include "aten/registration.h"
 #include "aten/tensor.h"
 #include "base/metrics.h"
 #include "base/settings.h"

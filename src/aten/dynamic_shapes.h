@@ -9,9 +9,7 @@
 
 namespace torch_xla::aten {
 
-void register_dynamic_shapes(torch::Library& m);
 // Splits at positions that lie on the device. For the autograd key too.
-void register_splits(torch::Library& m);
 
 // Reports and runs one call.
 void run_with_dynamic_shape(const c10::OperatorHandle& op, torch::jit::Stack* stack);

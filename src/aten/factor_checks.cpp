@@ -10,6 +10,7 @@
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 
+#include "aten/registration.h"
 #include "runtime/capture.h"
 
 namespace torch_xla::aten {

@@ -58,6 +58,4 @@ class CheckedKernel final : public c10::OperatorKernel {
   const FactorCheck& check_;
 };
 
-void register_factor_checks(torch::Library& m);
-
 }  // namespace torch_xla::aten

@@ -1,5 +1,6 @@
-// Factories that write to a tensor.
-#include "aten/factories.h"
+// `out=` overloads of what makes numbers out of nothing: the tensor that is written says dtype and
+// device, which the functional overloads take as arguments.
+#include "aten/registration.h"
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/eye.h>

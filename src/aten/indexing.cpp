@@ -9,6 +9,7 @@
 #include "aten/dynamic_shapes.h"
 #include "aten/overlap.h"
 #include "aten/record.h"
+#include "aten/registration.h"
 #include "aten/tensor.h"
 
 namespace torch_xla::aten {

@@ -10,8 +10,6 @@ namespace torch_xla::aten {
 
 using Indices = c10::List<std::optional<at::Tensor>>;
 
-void register_indexing(torch::Library& m);
-
 // Throws where `self[indices] = values` shares memory with an index or with the values.
 void check_put(const at::Tensor& self, const Indices& indices, const at::Tensor& values,
                bool accumulate);

@@ -8,12 +8,9 @@
 #include <map>
 #include <set>
 
-#include "aten/composites.h"
 #include "aten/copy.h"
-#include "aten/derivatives.h"
 #include "aten/dynamic_shapes.h"
 #include "aten/factor_checks.h"
-#include "aten/factories.h"
 #include "aten/fallback.h"
 #include "aten/host_calls.h"
 #include "aten/indexing.h"
@@ -22,7 +19,6 @@
 #include "aten/out_kernel.h"
 #include "aten/record.h"
 #include "aten/strided.h"
-#include "aten/views.h"
 #include "ops/registry.h"
 
 namespace torch_xla::aten {

@@ -10,6 +10,7 @@
 #include <memory>
 
 #include "aten/record.h"
+#include "aten/registration.h"
 #include "aten/tensor.h"
 #include "aten/view_maker.h"
 

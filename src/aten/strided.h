@@ -11,8 +11,4 @@ namespace torch_xla::aten {
 // Makes `self` stand for `view`, of the same memory, as `transpose_` and the like do.
 void apply_view_in_place(const at::Tensor& self, const at::Tensor& view);
 
-void register_strided(torch::Library& m);
-// For the autograd key.
-void register_strided_autograd(torch::Library& m);
-
 }  // namespace torch_xla::aten

@@ -1,6 +1,11 @@
-// The view operators that ATen knows, as functions that compute sizes and strides and choose the
-// internal step.
-#include "aten/views.h"
+// View operators, as functions that compute sizes and strides. Each becomes one of a few internal
+// operators ("view:slice", "view:permute", ...) that the registry lowers forwards and backwards;
+// the tensor made shares its base's alias. reshape, contiguous, ravel and flatten decide by the
+// strides here: torch's own trust is_contiguous(), which is true of most tensors on this device,
+// and would alias where CPU copies. resolve_conj and resolve_neg copy as they do where a bit says
+// what is a view here. Calls of Tensor.contiguous() never get here, as torch asks is_contiguous()
+// before it dispatches: the package patches the method.
+#include "aten/registration.h"
 
 #include <ATen/ExpandUtils.h>
 #include <ATen/InferSize.h>

@@ -40,8 +40,9 @@ struct Plan {
   bool is_empty() const { return outputs.empty(); }
 };
 
-// Whether barriers of this thread hand the memory of arrays that are donors (`Array::set_donor`) to results of the
-// same type; what reads such an array afterwards gets an error. Returns what held before.
+// Whether barriers of this thread hand the memory of arrays that are donors (`Array::set_donor`) to
+// results of the same type; what reads such an array afterwards gets an error. Returns what held
+// before.
 bool set_donors_are_used(bool are_used);
 
 // All live values of the device; they are leaves from now on.
