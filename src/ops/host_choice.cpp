@@ -20,8 +20,8 @@ constexpr std::int64_t kLeastForFunctions = 32768;
 // The arguments of a call whose operands are all there.
 class Call {
  public:
-  Call(std::span<const graph::Attribute* const> args, const Frame& frame)
-      : args_(args), frame_(frame) {}
+  Call(std::span<const graph::Attribute* const> args, const Frame& frame, bool reads_second_result)
+      : reads_second_result_(reads_second_result), args_(args), frame_(frame) {}
 
   // The tensors, in the schema's order.
   const Value& operand(std::size_t index) const { return frame_.operands[index]; }
@@ -31,6 +31,8 @@ class Call {
   std::int64_t integer(std::size_t index) const {
     return detail::number(*args_[index], frame_).to<std::int64_t>();
   }
+
+  bool reads_second_result() const { return reads_second_result_; }
 
   bool is_empty() const {
     return std::ranges::any_of(frame_.operands,
@@ -46,6 +48,7 @@ class Call {
   bool is_half() const { return dtype() == DType::kFloat16 || dtype() == DType::kBFloat16; }
 
  private:
+  bool reads_second_result_;
   std::span<const graph::Attribute* const> args_;
   const Frame& frame_;
 };
@@ -71,7 +74,10 @@ bool has_slow_gradient(const Call& call, std::size_t kernel) {
   return call.is_wide() && (windows >= 4 || positions >= 8);
 }
 
-HostResults max_pool(const Call& call) { return has_slow_gradient(call, 1) ? 0b10 : 0; }
+// The kernel gives the values with the places.
+HostResults max_pool(const Call& call) {
+  return all_if(call.reads_second_result() && has_slow_gradient(call, 1));
+}
 HostResults max_pool_gradient(const Call& call) { return all_if(has_slow_gradient(call, 2)); }
 
 // XLA spreads what each window gives, zeros between them, over all that the window covers.
@@ -224,10 +230,11 @@ const std::unordered_map<std::string_view, Predicate>& predicates() {
 }  // namespace
 
 HostResults results_from_host(const std::string& name,
-                              std::span<const graph::Attribute* const> args, const Frame& frame) {
+                              std::span<const graph::Attribute* const> args, const Frame& frame,
+                              bool reads_second_result) {
   const auto found = predicates().find(name);
   if (found == predicates().end() || frame.operands.empty()) return 0;
-  const Call call(args, frame);
+  const Call call(args, frame, reads_second_result);
   return call.is_empty() ? 0 : found->second(call);
 }
 
@@ -238,7 +245,7 @@ Value chosen_product(const Context& context, Value lhs, Value rhs) {
   const std::array args{&first, &second};
   const std::array operands{lhs, rhs};
   const Frame frame{operands, {}, {}, {}};
-  if (!context.has_host_kernels || results_from_host(name, args, frame) == 0) {
+  if (!context.has_host_kernels || results_from_host(name, args, frame, false) == 0) {
     return contract(lhs, rhs, {{}, {}, {1}, {0}});
   }
   const Shape result{lhs.dtype(), {lhs.dim(0), rhs.dim(1)}};

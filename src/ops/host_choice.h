@@ -14,7 +14,8 @@ using HostResults = std::uint32_t;
 inline constexpr HostResults kAllResults = ~HostResults{0};
 
 HostResults results_from_host(const std::string& name,
-                              std::span<const graph::Attribute* const> args, const Frame& frame);
+                              std::span<const graph::Attribute* const> args, const Frame& frame,
+                              bool reads_second_result);
 
 // The product of matrices [n, k] and [k, m] as `mm` would be computed, in the dtype of
 // accumulation: for lowerings whose operator PyTorch has no kernel of.

@@ -135,7 +135,8 @@ std::vector<std::optional<Shape>> infer(const graph::Entry& partial, std::string
   const std::vector<std::uint64_t> bits(partial.slots.size());
   Context context{builder, platform, {}};
   std::vector<std::optional<Shape>> types;
-  for (const Value& result : emit_call(partial, context, {operands, slots, bits, partial.slots})) {
+  for (const Value& result : emit_call(partial, context, {operands, slots, bits, partial.slots},
+                                       /*reads_second_result=*/true)) {
     types.push_back(result ? std::optional(result.type()) : std::nullopt);
   }
   return types;

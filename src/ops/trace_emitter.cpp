@@ -93,6 +93,9 @@ class TraceEmitter {
       num_results += step.node->entry()->outputs.size();
     }
     results_.resize(num_results);
+    is_read_.resize(num_results);
+    for (const graph::Source& source : trace_.sources) note_read(source);
+    for (const graph::Source& root : trace_.roots) note_read(root);
     if (options_.has_composites) composites_ = find_composites(trace_);
     if (composites_.empty()) {
       for (std::uint32_t i = 0; i < trace_.steps.size(); ++i) add_step(i);
@@ -150,6 +153,10 @@ class TraceEmitter {
     for (std::size_t i = 0; i < results.size(); ++i) result_of(composite.outputs[i]) = results[i];
   }
 
+  void note_read(const graph::Source& source) {
+    if (!source.is_leaf) is_read_[first_result_[source.index] + source.output] = true;
+  }
+
   Value& result_of(std::uint32_t step) { return results_[first_result_[step]]; }
 
   void add_step(std::uint32_t index) {
@@ -158,7 +165,7 @@ class TraceEmitter {
     const graph::Op& op = *entry.op;
     if (options_.has_locations) set_location(*step.node);
     try {
-      add_results(index, entry, lower_call(step, entry));
+      add_results(index, entry, lower_call(index, entry));
     } catch (const base::Error& error) {
       const std::string what = error.what();
       if (what.find(op.name) != std::string::npos) throw;
@@ -179,7 +186,8 @@ class TraceEmitter {
     }
   }
 
-  std::vector<Value> lower_call(const graph::Trace::Step& step, const graph::Entry& entry) {
+  std::vector<Value> lower_call(std::uint32_t index, const graph::Entry& entry) {
+    const graph::Trace::Step& step = trace_.steps[index];
     std::vector<Value> operands = operands_of(step, entry);
     const std::vector<std::optional<Value>> slots = slots_(entry);
     if (const graph::RegionOp* region = graph::as_region(*entry.op)) {
@@ -207,7 +215,9 @@ class TraceEmitter {
                  "can't name");
     }
     Context context{builder_, options_.platform, outputs, options_.has_host_kernels};
-    return emit_call(entry, context, {operands, slots, step.node->slots(), entry.slots});
+    const bool reads_second = entry.outputs.size() > 1 && is_read_[first_result_[index] + 1];
+    return emit_call(entry, context, {operands, slots, step.node->slots(), entry.slots},
+                     reads_second);
   }
 
   std::vector<Value> operands_of(const graph::Trace::Step& step, const graph::Entry& entry) const {
@@ -260,6 +270,7 @@ class TraceEmitter {
   std::vector<Composite> composites_;
   std::vector<Value> results_;             // of all steps; empty for those that are to come
   std::vector<std::size_t> first_result_;  // of each step, in `results_`
+  std::vector<bool> is_read_;              // by a step or as a root, of `results_`
 };
 
 }  // namespace
@@ -294,14 +305,16 @@ void take_from_host(HostResults which, const std::string& name, const graph::Ent
 
 }  // namespace
 
-std::vector<Value> emit_call(const graph::Entry& entry, Context& context, const Frame& frame) {
+std::vector<Value> emit_call(const graph::Entry& entry, Context& context, const Frame& frame,
+                             bool reads_second_result) {
   std::vector<const graph::Attribute*> args;
   args.reserve(entry.args.size());
   for (const graph::Attribute& arg : entry.args) args.push_back(&arg);
   context.builder.set_default_float(entry.default_float);
   const Lowering& lowering = lowering_of(entry, context.platform);
   const HostResults from_host =
-      context.has_host_kernels ? results_from_host(lowering.name, args, frame) : HostResults{0};
+      context.has_host_kernels ? results_from_host(lowering.name, args, frame, reads_second_result)
+                               : HostResults{0};
   std::vector<Value> results;
   if (from_host != kAllResults) results = lowering.emit(context, args, frame);
   if (from_host != 0)

@@ -32,6 +32,7 @@ std::vector<Value> emit_trace(hlo::Builder& builder, const EmitOptions& options,
                               const SlotValues& slots);
 
 // What the lowering of the entry's operator emits for one call.
-std::vector<Value> emit_call(const graph::Entry& entry, Context& context, const Frame& frame);
+std::vector<Value> emit_call(const graph::Entry& entry, Context& context, const Frame& frame,
+                             bool reads_second_result);
 
 }  // namespace torch_xla::ops
