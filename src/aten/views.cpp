@@ -108,8 +108,13 @@ at::Tensor as_strided(const at::Tensor& self, at::IntArrayRef size, at::IntArray
   if (memory.scalar_type() != self.scalar_type() && !memory.is_complex()) {
     memory = aten::view_dtype(memory, self.scalar_type());
   }
-  const SignBits signs = sign_bits_of(impl);
-  if (signs.is_conj && memory.is_complex()) memory = aten::conj(memory);
+  SignBits signs = sign_bits_of(impl);
+  if (signs.is_conj && self.is_complex()) {
+    memory = aten::conj(memory);
+  } else if (signs.is_conj) {
+    // Parts of conjugates are parts of the memory: `imag` is the negative one.
+    signs.is_neg ^= self.storage_offset() % 2 == 1;
+  }
   if (memory.scalar_type() != self.scalar_type()) {
     memory = aten::view_dtype(memory, self.scalar_type());
   }
