@@ -144,21 +144,31 @@ void register_operators(torch::Library& m) {
   }
 }
 
-// Names in the registry that no operator of this torch uses. Internal ones have a colon.
+// Names in the registry, and of rules, that no operator of this torch uses. Internal ones have a
+// colon.
 void find_unknown_names() {
   std::set<std::string> known;
+  std::set<std::string, std::less<>> ruled;  // as rules name them
   for (const c10::OperatorName& name : c10::Dispatcher::singleton().getAllOpNames()) {
     if (name.name.rfind("aten::", 0) != 0) continue;
     const auto handle = c10::Dispatcher::singleton().findSchema(name);
     if (!handle.has_value()) continue;
     const Schema schema = to_schema(handle->schema());
     known.insert(schema.name);
-    known.insert(functional_name(schema));
+    const std::string functional = functional_name(schema);
+    known.insert(functional);
+    const bool is_default = handle->schema().overload_name().empty();
+    ruled.insert(is_default ? functional + ".default" : functional);
+    ruled.insert(functional.substr(0, functional.find('.')));
   }
   for (const std::string& name : ops::registry().names()) {
     if (name.find(':') == std::string::npos && !known.contains(name)) {
       report().problems.push_back(name + ": this torch has no operator of that name");
     }
+  }
+  for (const std::string_view name : names_of_rules()) {
+    if (ruled.contains(name)) continue;
+    report().problems.push_back(base::str(name, ": there are rules for what torch has not"));
   }
 }
 
