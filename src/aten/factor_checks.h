@@ -5,7 +5,6 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/boxing/KernelFunction.h>
 #include <ATen/core/stack.h>
-#include <torch/library.h>
 
 #include <memory>
 #include <optional>

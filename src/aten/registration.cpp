@@ -8,7 +8,6 @@
 #include <map>
 #include <set>
 
-#include "aten/copy.h"
 #include "aten/dynamic_shapes.h"
 #include "aten/factor_checks.h"
 #include "aten/fallback.h"

@@ -182,7 +182,7 @@ class TraceEmitter {
   std::vector<Value> lower_call(const graph::Trace::Step& step, const graph::Entry& entry) {
     std::vector<Value> operands = operands_of(step, entry);
     const std::vector<std::optional<Value>> slots = slots_(entry);
-    if (const graph::RegionOp* region = graph::as_region(*entry.op)) {
+    if (const graph::RegionOp* region = entry.op->region) {
       return emit_region(*region, builder_, options_, operands, keys_of(step, slots));
     }
     const bool in_stored_dtypes =
