@@ -186,7 +186,7 @@ void check_dtypes(const Operator& op, const graph::Entry& entry, const torch::ji
   for (const graph::TensorType* type : entry.operands) num_elements += type->shape.num_elements();
   const std::int64_t most = num_elements <= kMostElements ? kMostElements : kSmallSize;
   // The program calls that very kernel.
-  const bool is_strict = op.lowering->is_host_call;
+  const bool is_strict = op.lowering->is_aten_call;
   Answer answer = Answer::kUntold;
   try {
     answer = ask(op, stack, most, is_strict ? to_scalar_type : widely);

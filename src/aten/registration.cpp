@@ -8,10 +8,10 @@
 #include <map>
 #include <set>
 
+#include "aten/aten_call_kernel.h"
 #include "aten/dynamic_shapes.h"
 #include "aten/factor_checks.h"
 #include "aten/fallback.h"
-#include "aten/host_calls.h"
 #include "aten/indexing.h"
 #include "aten/observer.h"
 #include "aten/operator.h"
@@ -72,9 +72,9 @@ bool register_lowered(torch::Library& m, const c10::OperatorHandle& handle) {
   }
   if (op->kind != OpKind::kFunctional && op->kind != OpKind::kInPlace) return false;
   const FactorCheck* const check = find_factor_check(op->schema.name);
-  if (op->lowering->is_host_call) {
+  if (op->lowering->is_aten_call) {
     report().on_host.push_back(op->schema.name);
-    register_kernel<HostCallKernel>(m, handle.operator_name(), std::move(op), check);
+    register_kernel<AtenCallKernel>(m, handle.operator_name(), std::move(op), check);
     return true;
   }
   report().lowered.push_back(op->schema.name);

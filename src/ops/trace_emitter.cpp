@@ -9,8 +9,8 @@
 #include "base/error.h"
 #include "base/stored_dtype.h"
 #include "hlo/ops.h"
+#include "ops/aten_call.h"
 #include "ops/composite.h"
-#include "ops/host_call.h"
 #include "ops/host_choice.h"
 #include "ops/lower.h"
 #include "ops/promotion.h"
@@ -201,7 +201,7 @@ class TraceEmitter {
       }
     }
     // Composites are of programs that leave the process, which none of its kernels can follow.
-    if (options_.has_composites && lowering_of(entry, options_.platform).is_host_call) {
+    if (options_.has_composites && lowering_of(entry, options_.platform).is_aten_call) {
       base::fail(base::ErrorKind::kUnimplemented, "aten::", entry.op->name,
                  " is a call of PyTorch's own kernel, which a program that leaves this process "
                  "can't name");
