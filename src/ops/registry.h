@@ -36,6 +36,7 @@
 #include "base/scalar.h"
 #include "graph/entry.h"
 #include "hlo/ops.h"
+#include "ops/target.h"
 
 namespace torch_xla::ops {
 
@@ -70,11 +71,9 @@ struct Factor {
 };
 
 // What a lowering may know beside its arguments.
-struct Context {
+struct Context : Target {
   hlo::Builder& builder;
-  std::string_view platform;            // "cpu", "cuda", ...
   std::span<const Shape> outputs = {};  // the recorded types; empty while types are inferred
-  bool has_host_kernels = false;        // programs may call PyTorch's CPU kernels
 };
 
 // How one parameter of a lowering takes its argument; checked against the schema.
@@ -322,7 +321,7 @@ class Registry {
   // The same where PyTorch's Meta kernel gives the types.
   void host(const std::string& name) { add_aten_call(name, {}, {}); }
 
-  // Null when there is none. `platform` as in Context.
+  // Null when there is none. `platform` as in Target.
   const Lowering* find(std::string_view name, std::string_view platform = {}) const;
   std::vector<std::string> names() const;
 
