@@ -5,6 +5,7 @@
 #include <string>
 
 #include "aten/argument_checks.h"
+#include "aten/factor_checks.h"
 #include "aten/out_arguments.h"
 #include "base/error.h"
 
@@ -38,6 +39,7 @@ constexpr OperatorRules kRules[] = {
     {.name = "_fft_r2c", .layout = Layout::kTransformOfReals},
     {.name = "_foreach_abs", .check_in_place = check_abs_in_place},
     {.name = "_foreach_pow.Scalar", .check = check_exponent_of_list},
+    {.name = "_linalg_solve_ex", .factors = {"torch.linalg.solve_ex", info_of_results}},
     {.name = "_native_batch_norm_legit",
      .out = {.dtype_error = kScalarType},
      .layout = Layout::kChannels},
@@ -68,8 +70,10 @@ constexpr OperatorRules kRules[] = {
     {.name = "cat", .reads = {{kNone}}},
     {.name = "cauchy", .check = check_cauchy},
     {.name = "ceil", .reads = {{kWhole, kGiven}}, .reads_of_integers = {{kWhole, kBoth}}},
-    {.name = "cholesky", .layout = Layout::kMetaKernel},
-    {.name = "cholesky_inverse", .layout = Layout::kMetaKernel},
+    {.name = "cholesky", .layout = Layout::kMetaKernel, .factors = {"cholesky", info_of_cholesky}},
+    {.name = "cholesky_inverse",
+     .layout = Layout::kMetaKernel,
+     .factors = {"cholesky_inverse", info_of_factor}},
     {.name = "clamp.default", .check = [](CallArguments given) { check_bounds(given, 1, 2); }},
     {.name = "clamp_max.default", .check = [](CallArguments given) { check_bounds(given, 1, 1); }},
     {.name = "clamp_min.default", .check = [](CallArguments given) { check_bounds(given, 1, 1); }},
@@ -127,10 +131,14 @@ constexpr OperatorRules kRules[] = {
              .second_dtype_error = "output indices must be of scalar type Long",
              .only_first_is_apart = true}},
     {.name = "ldexp", .reads = {{kWhole, kGiven}, {kAny}}},
+    {.name = "linalg_cholesky_ex", .factors = {"linalg.cholesky_ex", info_of_results}},
     {.name = "linalg_cross", .reads = {{kNone}}},
     {.name = "linalg_eig", .layout = Layout::kSecondColumns},
     {.name = "linalg_householder_product", .layout = Layout::kMetaKernel},
+    {.name = "linalg_inv_ex", .factors = {"linalg.inv_ex", info_of_results}},
+    {.name = "linalg_ldl_factor_ex", .factors = {"torch.linalg.ldl_factor_ex", info_of_results}},
     {.name = "linalg_lstsq", .layout = Layout::kSolution},
+    {.name = "linalg_lu_factor_ex", .factors = {"torch.linalg.lu_factor_ex", info_of_results}},
     {.name = "linalg_solve_triangular",
      .reads = {{kAny}, {kWholeOrExpanded}},
      .out = {.dtype_error = kScalarType},
@@ -265,6 +273,7 @@ void overlay(OperatorRules& rules, const OperatorRules& own) {
   if (own.layout != Layout::kLikeOperands) rules.layout = own.layout;
   if (own.check != nullptr) rules.check = own.check;
   if (own.check_in_place != nullptr) rules.check_in_place = own.check_in_place;
+  if (own.factors.api != nullptr) rules.factors = own.factors;
   if (!own.effects.front().empty()) rules.effects = own.effects;
   rules.meta_refuses_empty |= own.meta_refuses_empty;
   rules.takes_half |= own.takes_half;

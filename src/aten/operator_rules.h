@@ -1,8 +1,10 @@
 // What PyTorch's kernels for the CPU ask of a call and do with its results, where neither schemas
 // nor compiled Meta kernels say it. The table of it, one row per operator, is operator_rules.cpp;
-// overlap.h, out_arguments.h, strides.h, argument_checks.h and dtype_refusals.h go by it.
+// overlap.h, out_arguments.h, strides.h, argument_checks.h, factor_checks.h and dtype_refusals.h go
+// by it.
 #pragma once
 
+#include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
 #include <c10/core/ScalarType.h>
 
@@ -100,6 +102,13 @@ using CallArguments = at::ArrayRef<c10::IValue>;
 // Throws as PyTorch's kernel for the CPU does.
 using ArgumentCheck = void (*)(CallArguments arguments);
 
+// Of an operator that looks at the matrices that it is given: a singular one is an error.
+struct FactorRule {
+  const char* api = nullptr;  // its name in PyTorch's words; null: it does not look
+  // LAPACK's report for each matrix, from the arguments and the results: 0 where all is well.
+  at::Tensor (*info)(CallArguments arguments, CallArguments results) = nullptr;
+};
+
 // A row says what is special about an operator.
 struct OperatorRules {
   // "index_add" for all overloads and their in-place and `out=` variants; "fill.Scalar" for one
@@ -115,6 +124,7 @@ struct OperatorRules {
   // Of the numbers in a call, which lowerings and Meta kernels do not see; null: nothing.
   ArgumentCheck check = nullptr;
   ArgumentCheck check_in_place = nullptr;  // instead, of the in-place variant
+  FactorRule factors = {};
   // Arguments that are written although the schema does not say so.
   std::array<std::string_view, 2> effects = {};
   // Its Meta kernel refuses empty tensors that its kernel for the CPU takes.

@@ -57,9 +57,10 @@ void register_boxed(torch::Library& m, const c10::OperatorName& name,
 
 template <typename Kernel>
 void register_kernel(torch::Library& m, const c10::OperatorName& name, std::unique_ptr<Operator> op,
-                     const FactorCheck* check) {
-  if (check == nullptr) return register_boxed(m, name, std::make_unique<Kernel>(std::move(op)));
-  register_boxed(m, name, std::make_unique<CheckedKernel<Kernel>>(std::move(op), *check));
+                     const FactorRule& factors) {
+  if (factors.api == nullptr)
+    return register_boxed(m, name, std::make_unique<Kernel>(std::move(op)));
+  register_boxed(m, name, std::make_unique<CheckedKernel<Kernel>>(std::move(op), factors));
 }
 
 bool register_lowered(torch::Library& m, const c10::OperatorHandle& handle) {
@@ -71,17 +72,17 @@ bool register_lowered(torch::Library& m, const c10::OperatorHandle& handle) {
     return false;
   }
   if (op->kind != OpKind::kFunctional && op->kind != OpKind::kInPlace) return false;
-  const FactorCheck* const check = find_factor_check(op->schema.name);
+  const FactorRule factors = op->rules.factors;
   if (op->lowering->is_aten_call) {
     report().on_host.push_back(op->schema.name);
-    register_kernel<AtenCallKernel>(m, handle.operator_name(), std::move(op), check);
+    register_kernel<AtenCallKernel>(m, handle.operator_name(), std::move(op), factors);
     return true;
   }
   report().lowered.push_back(op->schema.name);
   if (op->schema.name == ObserverKernel::kOperator) {
     register_boxed(m, handle.operator_name(), std::make_unique<ObserverKernel>(std::move(op)));
   } else {
-    register_kernel<RecordingKernel>(m, handle.operator_name(), std::move(op), check);
+    register_kernel<RecordingKernel>(m, handle.operator_name(), std::move(op), factors);
   }
   return true;
 }
