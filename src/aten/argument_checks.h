@@ -1,18 +1,41 @@
 // Checks of numbers that travel to the device as data: lowerings and Meta kernels never see their
-// values, so they are looked at on every call.
+// values, so they are looked at on every call. Which operator has which is said in
+// operator_rules.cpp.
 #pragma once
 
-#include <ATen/core/ivalue.h>
-
-#include <string_view>
+#include "aten/operator_rules.h"
 
 namespace torch_xla::aten {
 
-// Throws as PyTorch's kernel for the CPU does.
-using ArgumentCheck = void (*)(at::ArrayRef<c10::IValue> arguments);
+// The argument at `value` must be a number of self's dtype.
+void check_fits_self(CallArguments arguments, std::size_t value);
+// Of the dtype that the argument at `dtype` asks for, else of self's or the default one.
+void check_fits_dtype(CallArguments arguments, std::size_t value, std::size_t dtype);
+// The bounds at `first` to `last` must have the result's dtype.
+void check_bounds(CallArguments arguments, std::size_t first, std::size_t last);
 
-// That of the operator of this name, or null. In-place variants have that of the functional one
-// ("fill.Scalar"), but for a few ("tril_").
-ArgumentCheck find_argument_check(std::string_view name);
+void check_abs_in_place(CallArguments arguments);
+void check_cauchy(CallArguments arguments);
+void check_conj(CallArguments arguments);
+void check_divisor(CallArguments arguments);
+void check_divisor_of_mode(CallArguments arguments);
+void check_exponent(CallArguments arguments);
+void check_exponent_of_list(CallArguments arguments);
+void check_exponential(CallArguments arguments);
+void check_geometric(CallArguments arguments);
+void check_index_fill(CallArguments arguments);
+void check_log_normal(CallArguments arguments);
+void check_masked_fill(CallArguments arguments);
+void check_nan_to_num(CallArguments arguments);
+void check_narrow_copy(CallArguments arguments);
+void check_normal(CallArguments arguments);
+void check_polar(CallArguments arguments);
+void check_random_any(CallArguments arguments);
+void check_random_from(CallArguments arguments);
+void check_random_to(CallArguments arguments);
+void check_scalar_tensor(CallArguments arguments);
+void check_triangle(CallArguments arguments);
+void check_uniform(CallArguments arguments);
+void check_zero_point(CallArguments arguments);
 
 }  // namespace torch_xla::aten

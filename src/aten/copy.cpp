@@ -11,13 +11,13 @@
 
 #include <algorithm>
 
+#include "aten/blocking.h"
 #include "aten/device.h"
 #include "aten/errors.h"
 #include "aten/overlap.h"
 #include "aten/record.h"
 #include "aten/registration.h"
 #include "aten/tensor.h"
-#include "aten/view_maker.h"
 #include "base/log.h"
 #include "base/metrics.h"
 #include "base/settings.h"
@@ -28,11 +28,6 @@
 
 namespace torch_xla::aten {
 namespace {
-
-std::function<void(const std::function<void()>&)>& blocking_scope() {
-  static auto* const scope = new std::function<void(const std::function<void()>&)>();
-  return *scope;
-}
 
 base::Shape shape_of(const at::Tensor& tensor) {
   return {to_dtype(tensor.scalar_type()), tensor.sizes().vec()};
@@ -102,7 +97,7 @@ at::Tensor& record_copy(at::Tensor& self, const at::Tensor& src, bool non_blocki
 // Two views of the same elements, read alike: nothing to copy, even where they overlap.
 bool shows_the_same(const TensorImpl& a, const TensorImpl& b) {
   return a.alias() == b.alias() && a.storage_offset() == b.storage_offset() &&
-         a.xla_type() == b.xla_type() && sign_bits_of(a) == sign_bits_of(b);
+         a.xla_type() == b.xla_type() && a.sign_bits() == b.sign_bits();
 }
 
 // What `x[i] = y` copies for a 0-dim y, on devices but the CPU, where it fills: y may be of x.
@@ -259,18 +254,6 @@ bool is_set_to(const at::Tensor& self, const at::Tensor& tensor) {
 }
 
 }  // namespace
-
-void set_blocking_scope(std::function<void(const std::function<void()>&)> scope) {
-  blocking_scope() = std::move(scope);
-}
-
-void blocking(const std::function<void()>& wait) {
-  if (blocking_scope()) {
-    blocking_scope()(wait);
-  } else {
-    wait();
-  }
-}
 
 std::vector<at::Tensor> to_cpu(at::TensorList tensors) {
   guard_read(tensors);

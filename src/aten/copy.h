@@ -2,9 +2,8 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <torch/library.h>
 
-#include <functional>
+#include <vector>
 
 namespace torch_xla::aten {
 
@@ -13,9 +12,5 @@ namespace torch_xla::aten {
 std::vector<at::Tensor> to_cpu(at::TensorList tensors);
 // Puts the values of CPU tensors on a device, in new tensors.
 at::Tensor to_device(const at::Tensor& cpu, c10::Device device);
-
-// Runs `wait` without the interpreter's lock; Python sets it, C++ programs need none.
-void set_blocking_scope(std::function<void(const std::function<void()>&)> scope);
-void blocking(const std::function<void()>& wait);
 
 }  // namespace torch_xla::aten

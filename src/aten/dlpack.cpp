@@ -3,6 +3,7 @@
 
 #include <ATen/ops/from_blob.h>
 
+#include "aten/blocking.h"
 #include "aten/copy.h"
 #include "aten/device.h"
 #include "aten/errors.h"

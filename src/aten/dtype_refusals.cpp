@@ -26,30 +26,6 @@ constexpr std::int64_t kSmallSize = 4;
 // A kernel that was asked so often and spoke of sizes or values only is not asked again.
 constexpr int kMostTries = 4;
 
-// Operators that take half precision here, as on other accelerators, though not on the CPU.
-constexpr std::string_view kTakesHalf[] = {
-    "_amp_foreach_non_finite_check_and_unscale_",
-    "_upsample_bicubic2d_aa",
-    "_upsample_bicubic2d_aa_backward",
-    "_upsample_bilinear2d_aa",
-    "_upsample_bilinear2d_aa_backward",
-    "avg_pool3d",
-    "avg_pool3d_backward",
-    "multi_margin_loss",
-    "multi_margin_loss_backward",
-    "multilabel_margin_loss_backward",
-    "multilabel_margin_loss_forward",
-    "polygamma",
-    "round.decimals",
-};
-
-// And integers: mixtures of experts count by it.
-constexpr std::string_view kTakesIntegers[] = {"histc"};
-
-bool is_among(std::string_view name, std::span<const std::string_view> names) {
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
-
 // The CPU has few kernels for the wide unsigned integers. Here they are as good as uint8.
 bool is_wide_unsigned(DType dtype) {
   return dtype == DType::kUInt16 || dtype == DType::kUInt32 || dtype == DType::kUInt64;
@@ -192,13 +168,12 @@ bool is_askable(const Operator& op, const graph::Entry& entry) {
     return false;
   }
   if (is_surely_taken(entry)) return false;
-  if (is_among(op.op.name, kTakesIntegers) &&
-      base::is_integral(entry.operands.front()->shape.dtype)) {
+  if (op.rules.takes_integers && base::is_integral(entry.operands.front()->shape.dtype)) {
     return false;
   }
   const bool has_half = std::ranges::any_of(
       entry.operands, [](const auto* type) { return is_half(type->shape.dtype); });
-  return !has_half || !is_among(op.op.name, kTakesHalf);
+  return !has_half || !op.rules.takes_half;
 }
 
 }  // namespace
@@ -211,7 +186,7 @@ void check_dtypes(const Operator& op, const graph::Entry& entry, const torch::ji
   for (const graph::TensorType* type : entry.operands) num_elements += type->shape.num_elements();
   const std::int64_t most = num_elements <= kMostElements ? kMostElements : kSmallSize;
   // The program calls that very kernel.
-  const bool is_strict = op.lowering->is_host_call;
+  const bool is_strict = op.lowering->is_aten_call;
   Answer answer = Answer::kUntold;
   try {
     answer = ask(op, stack, most, is_strict ? to_scalar_type : widely);

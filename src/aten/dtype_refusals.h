@@ -1,6 +1,6 @@
 // Dtypes that PyTorch's kernel for the CPU refuses, and a lowering would take, are refused at the
 // call, in PyTorch's words: its kernel is asked, on tiny operands, when a call is new to the memo.
-// What is taken all the same stands in a table (docs/errors.md tells of it).
+// What is taken all the same stands in operator_rules.cpp (docs/errors.md tells of it).
 #pragma once
 
 #include <ATen/core/stack.h>

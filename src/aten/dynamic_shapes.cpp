@@ -7,6 +7,7 @@
 #include <ATen/ops/searchsorted.h>
 #include <ATen/ops/tensor_split.h>
 
+#include "aten/blocking.h"
 #include "aten/copy.h"
 #include "aten/errors.h"
 #include "aten/fallback.h"

@@ -2,14 +2,13 @@
 // read, which is one barrier each.
 #pragma once
 
-#include <torch/library.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
 
 #include <string>
 #include <vector>
 
 namespace torch_xla::aten {
-
-// Splits at positions that lie on the device. For the autograd key too.
 
 // Reports and runs one call.
 void run_with_dynamic_shape(const c10::OperatorHandle& op, torch::jit::Stack* stack);

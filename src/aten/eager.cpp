@@ -5,7 +5,7 @@
 #include <chrono>
 #include <utility>
 
-#include "aten/copy.h"
+#include "aten/blocking.h"
 #include "aten/errors.h"
 #include "base/metrics.h"
 #include "base/settings.h"

@@ -1,4 +1,4 @@
-// The reports of factorisations, and the operators of which LAPACK makes one that ours do not.
+// The reports of factorisations, also where LAPACK makes one and ours do not.
 #include "aten/factor_checks.h"
 
 #include <ATen/ops/_linalg_check_errors_native.h>
@@ -16,19 +16,22 @@
 namespace torch_xla::aten {
 namespace {
 
-using Values = at::ArrayRef<c10::IValue>;
+void linalg_check_errors(const at::Tensor& info, c10::string_view api_name, bool is_matrix) {
+  if (runtime::can_run()) at::native::_linalg_check_errors(info, api_name, is_matrix);
+}
 
-// The last result is the report.
-at::Tensor last_result(Values, Values results) { return results.back().toTensor(); }
+}  // namespace
 
-// XLA merges this factorisation with the operator's own.
-at::Tensor of_cholesky(Values arguments, Values) {
+at::Tensor info_of_results(CallArguments, CallArguments results) {
+  return results.back().toTensor();
+}
+
+at::Tensor info_of_cholesky(CallArguments arguments, CallArguments) {
   return std::get<1>(at::linalg_cholesky_ex(arguments[0].toTensor(), arguments[1].toBool(),
                                             /*check_errors=*/false));
 }
 
-// Of a factor, the first of its diagonal that is zero, counted from 1.
-at::Tensor of_factor(Values arguments, Values) {
+at::Tensor info_of_factor(CallArguments arguments, CallArguments) {
   const at::Tensor diagonal = arguments[0].toTensor().diagonal(0, -2, -1);
   const std::int64_t n = diagonal.size(-1);
   const at::TensorOptions options = diagonal.options().dtype(at::kInt);
@@ -37,29 +40,6 @@ at::Tensor of_factor(Values arguments, Values) {
   const at::Tensor order = at::arange(1, n + 1, options);
   const at::Tensor first = at::where(at::eq(diagonal, 0), order, n + 1).amin(-1);
   return at::where(at::gt(first, n), 0, first).to(at::kInt);
-}
-
-constexpr FactorCheck kChecks[] = {
-    {"_linalg_solve_ex", "torch.linalg.solve_ex", last_result},
-    {"cholesky", "cholesky", of_cholesky},
-    {"cholesky_inverse", "cholesky_inverse", of_factor},
-    {"linalg_cholesky_ex", "linalg.cholesky_ex", last_result},
-    {"linalg_inv_ex", "linalg.inv_ex", last_result},
-    {"linalg_ldl_factor_ex", "torch.linalg.ldl_factor_ex", last_result},
-    {"linalg_lu_factor_ex", "torch.linalg.lu_factor_ex", last_result},
-};
-
-void linalg_check_errors(const at::Tensor& info, c10::string_view api_name, bool is_matrix) {
-  if (runtime::can_run()) at::native::_linalg_check_errors(info, api_name, is_matrix);
-}
-
-}  // namespace
-
-const FactorCheck* find_factor_check(std::string_view name) {
-  for (const FactorCheck& check : kChecks) {
-    if (check.op == name) return &check;
-  }
-  return nullptr;
 }
 
 bool take_check_errors(const c10::FunctionSchema& schema, torch::jit::Stack& stack) {
@@ -73,9 +53,9 @@ bool take_check_errors(const c10::FunctionSchema& schema, torch::jit::Stack& sta
   return is_checked;
 }
 
-void check_factors(const FactorCheck& check, Values arguments, Values results) {
+void check_factors(const FactorRule& rule, CallArguments arguments, CallArguments results) {
   const bool is_matrix = arguments[0].toTensor().dim() == 2;
-  linalg_check_errors(check.info(arguments, results), check.api, is_matrix);
+  linalg_check_errors(rule.info(arguments, results), rule.api, is_matrix);
 }
 
 void register_factor_checks(torch::Library& m) {

@@ -4,7 +4,6 @@
 
 #include <ATen/core/List.h>
 #include <ATen/core/Tensor.h>
-#include <torch/library.h>
 
 namespace torch_xla::aten {
 

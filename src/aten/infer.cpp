@@ -125,19 +125,45 @@ void set_meta_strides(const Operator& op, const torch::jit::Stack& stack,
   }
 }
 
-// The results that are matrices. A least-squares solution lies in what held the right-hand sides.
-void set_column_strides(const graph::Entry& entry, std::vector<const graph::TensorType*>& types) {
-  const bool is_lstsq = entry.op->name == "linalg_lstsq";
+// A solution of which some rows are all lies in what held the right-hand sides.
+void set_solution_strides(const graph::Entry& entry, std::vector<const graph::TensorType*>& types) {
   const std::vector<std::int64_t>& rows = entry.operands[0]->shape.dims;
   const bool is_matrix = types[0]->shape.dims.size() == rows.size();
-  if (is_lstsq && is_matrix) types[0] = with_columns(types[0], rows[rows.size() - 2]);
-  if (entry.op->name == "linalg_solve_triangular" || entry.op->name == "geqrf")
-    types[0] = with_columns(types[0]);
-  if (entry.op->name == "linalg_eig") types[1] = with_columns(types[1]);
+  if (is_matrix) types[0] = with_columns(types[0], rows[rows.size() - 2]);
 }
 
-// A lowering knows shapes; the strides are PyTorch's. Row-major operands give row-major results,
-// but for operators with a layout of their own.
+// Transforms that are made along all dimensions at once, or to reals along the last one at the end.
+void set_transform_strides(const Operator& op, const graph::TensorType* input,
+                           const c10::IValue& along, std::vector<const graph::TensorType*>& types) {
+  const std::vector<std::int64_t> dims = along.toIntVector();
+  if (op.rules.layout != Layout::kTransformToReals) {
+    const bool is_of_reals = op.rules.layout == Layout::kTransformOfReals;
+    types[0] = with_transform_strides(types[0], input->strides, dims, is_of_reals);
+    return;
+  }
+  if (dims.size() > 1) {
+    input = with_transform_strides(input, input->strides,
+                                   at::IntArrayRef(dims.data(), dims.size() - 1), false);
+  }
+  types[0] = with_transform_strides(types[0], input->strides, dims.back(), true);
+}
+
+// Of an operator without a layout of its own: row-major for row-major operands.
+void set_strides_like_operands(const Operator& op, const graph::Entry& entry,
+                               const torch::jit::Stack& stack,
+                               std::vector<const graph::TensorType*>& types) {
+  if (std::all_of(entry.operands.begin(), entry.operands.end(),
+                  [](const auto* type) { return is_row_major(type->shape.dims, type->strides); })) {
+    return;
+  }
+  if (!op.is_pointwise) return set_meta_strides(op, stack, types);
+  const auto arguments = torch::jit::last(stack, op.arguments.size());
+  for (std::size_t i = 0; i < types.size(); ++i) {
+    if (types[i] != nullptr) types[i] = with_pointwise_strides(types[i], arguments, i);
+  }
+}
+
+// A lowering knows shapes; the strides are PyTorch's.
 void set_strides(const Operator& op, const graph::Entry& entry, const torch::jit::Stack& stack,
                  std::vector<const graph::TensorType*>& types) {
   const auto arguments = torch::jit::last(stack, op.arguments.size());
@@ -145,45 +171,22 @@ void set_strides(const Operator& op, const graph::Entry& entry, const torch::jit
     types[0] = with_memory_format(types[0], arguments[0], arguments[*op.memory_format_argument]);
     return;
   }
-  const Layout layout = layout_of(entry.op->name);
-  if (layout == Layout::kColumns) return set_column_strides(entry, types);
-  if (layout == Layout::kTransform) {
-    const std::vector<std::int64_t> dims = arguments[1].toIntVector();
-    const bool is_of_reals = entry.op->name == "_fft_r2c";
-    types[0] = with_transform_strides(types[0], entry.operands[0]->strides, dims, is_of_reals);
-    return;
+  switch (op.rules.layout) {
+    case Layout::kLikeOperands: return set_strides_like_operands(op, entry, stack, types);
+    case Layout::kMetaKernel: return set_meta_strides(op, stack, types);
+    case Layout::kTransform:
+    case Layout::kTransformOfReals:
+    case Layout::kTransformToReals:
+      return set_transform_strides(op, entry.operands[0], arguments[1], types);
+    case Layout::kChannels: types[0] = with_channels_like(types[0], arguments.slice(0, 2)); return;
+    case Layout::kFirstChannels:
+      types[0] = with_channels_like(types[0], arguments.slice(0, 1));
+      return;
+    case Layout::kRows: return;
+    case Layout::kColumns: types[0] = with_columns(types[0]); return;
+    case Layout::kSecondColumns: types[1] = with_columns(types[1]); return;
+    case Layout::kSolution: return set_solution_strides(entry, types);
   }
-  if (layout == Layout::kRealTransform) {
-    const std::vector<std::int64_t> dims = arguments[1].toIntVector();
-    const graph::TensorType* input = entry.operands[0];
-    if (dims.size() > 1) {
-      input = with_transform_strides(input, input->strides,
-                                     at::IntArrayRef(dims.data(), dims.size() - 1), false);
-    }
-    types[0] = with_transform_strides(types[0], input->strides, dims.back(), true);
-    return;
-  }
-  if (layout == Layout::kChannels) {
-    types[0] = with_channels_like(types[0], arguments.slice(0, 2));
-    return;
-  }
-  if (layout == Layout::kFirstChannels) {
-    types[0] = with_channels_like(types[0], arguments.slice(0, 1));
-    return;
-  }
-  if (layout == Layout::kRows) return;
-  if (layout == Layout::kMetaKernel) return set_meta_strides(op, stack, types);
-  if (std::all_of(entry.operands.begin(), entry.operands.end(),
-                  [](const auto* type) { return is_row_major(type->shape.dims, type->strides); })) {
-    return;
-  }
-  if (op.is_pointwise) {
-    for (std::size_t i = 0; i < types.size(); ++i) {
-      if (types[i] != nullptr) types[i] = with_pointwise_strides(types[i], arguments, i);
-    }
-    return;
-  }
-  set_meta_strides(op, stack, types);
 }
 
 // What StableHLO's rules alone refuse, or what we did not foresee, PyTorch's kernel words better.
@@ -223,10 +226,10 @@ std::vector<const graph::TensorType*> infer_with_meta(const Operator& op, const 
   return types;
 }
 
-// The Meta kernel of index_add looks at the first slices; the one for the CPU does not.
-bool is_empty_index_add(const graph::Entry& entry) {
-  return entry.op->name == "index_add" && (entry.operands.front()->shape.num_elements() == 0 ||
-                                           entry.operands.back()->shape.num_elements() == 0);
+// What is written, or what it is written from.
+bool has_empty_operand(const graph::Entry& entry) {
+  return entry.operands.front()->shape.num_elements() == 0 ||
+         entry.operands.back()->shape.num_elements() == 0;
 }
 
 std::vector<const graph::TensorType*> infer_without_meta(const Operator& op,
@@ -268,11 +271,11 @@ std::vector<const graph::TensorType*> infer_checked(const Operator& op, const gr
 
 std::vector<const graph::TensorType*> infer_outputs(const Operator& op, const graph::Entry& entry,
                                                     const torch::jit::Stack& stack) {
-  const bool has_meta =
-      op.compiled_meta.has_value() && op.effects.empty() && !is_empty_index_add(entry);
+  const bool is_refused = op.rules.meta_refuses_empty && has_empty_operand(entry);
+  const bool has_meta = op.compiled_meta.has_value() && op.effects.empty() && !is_refused;
   std::vector<const graph::TensorType*> types = infer_checked(op, entry, stack, has_meta);
   if (op.kind != OpKind::kInPlace) {
-    const bool is_channels = has_meta && layout_of(entry.op->name) == Layout::kChannels;
+    const bool is_channels = has_meta && op.rules.layout == Layout::kChannels;
     if (is_channels) set_strides(op, entry, stack, types);
     return types;
   }

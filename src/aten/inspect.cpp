@@ -14,39 +14,19 @@
 #include "runtime/observe.h"
 
 namespace torch_xla::aten {
-namespace {
-
-std::vector<graph::Value> values_of(at::TensorList tensors, runtime::Device& device) {
-  std::vector<graph::NodeRef> garbage;
-  std::vector<graph::Value> values;
-  const std::lock_guard lock(device.live().mutex);
-  for (const at::Tensor& tensor : tensors) values.push_back(as_xla(tensor)->read(garbage));
-  return values;
-}
-
-runtime::Device& common_device(at::TensorList tensors) {
-  TORCH_CHECK(!tensors.empty(), "expected at least one xla tensor");
-  runtime::Device& device = expect_xla(tensors[0], "graph_of", "tensors").xla_device();
-  for (const at::Tensor& tensor : tensors) {
-    TORCH_CHECK(&expect_xla(tensor, "graph_of", "tensors").xla_device() == &device,
-                "expected tensors of one device, got xla:", device.ordinal(), " and ",
-                tensor.device());
-  }
-  return device;
-}
-
-}  // namespace
 
 std::string graph_of(at::TensorList tensors, std::string_view format) {
   return translating([&] {
-    runtime::Device& device = common_device(tensors);
+    TORCH_CHECK(!tensors.empty(), "graph_of: expected at least one xla tensor");
+    runtime::Device& device = common_device(tensors, "graph_of");
     return runtime::pending_graph(device, values_of(tensors, device), format);
   });
 }
 
 std::string graph_key_of(at::TensorList tensors) {
   return translating([&] {
-    runtime::Device& device = common_device(tensors);
+    TORCH_CHECK(!tensors.empty(), "graph_key_of: expected at least one xla tensor");
+    runtime::Device& device = common_device(tensors, "graph_key_of");
     return runtime::pending_graph_key(device, values_of(tensors, device));
   });
 }

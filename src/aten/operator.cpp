@@ -2,25 +2,14 @@
 #include "aten/operator.h"
 
 #include <algorithm>
-#include <array>
 #include <string_view>
 
 #include "aten/meta_kernel.h"
-#include "aten/overlap.h"
 
 namespace torch_xla::aten {
 namespace {
 
 using ops::ParamKind;
-
-// Arguments that operators write without saying so in their schema.
-struct Effect {
-  std::string_view op;
-  std::array<std::string_view, 2> arguments;
-};
-constexpr Effect kEffects[] = {
-    {"native_batch_norm", {"running_mean", "running_var"}},
-};
 
 constexpr std::string_view kIgnoredNames[] = {"pin_memory", "non_blocking", "async"};
 
@@ -186,12 +175,9 @@ void find_written(Operator& op) {
     if (op.schema.args[i].is_written) op.written.push_back(i);
   }
   for (const ReturnSchema& ret : op.schema.returns) op.num_fresh_returns += !ret.is_written;
-  for (const Effect& effect : kEffects) {
-    if (effect.op != op.op.name) continue;
-    for (const std::string_view name : effect.arguments) {
-      for (std::size_t i = 0; i < op.schema.args.size(); ++i) {
-        if (op.schema.args[i].name == name) op.effects.push_back(i);
-      }
+  for (const std::string_view name : op.rules.effects) {
+    for (std::size_t i = 0; i < op.schema.args.size(); ++i) {
+      if (op.schema.args[i].name == name) op.effects.push_back(i);
     }
   }
 }
@@ -246,14 +232,14 @@ std::unique_ptr<Operator> plan_operator(const c10::OperatorHandle& handle, std::
   }
   op->op.converts_result = op->kind != OpKind::kFunctional;
   if (op->lowering == nullptr || !plan_arguments(*op, why)) return nullptr;
+  op->rules = rules_of(functional_name(op->schema));
+  const bool has_own_check = op->kind == OpKind::kInPlace && op->rules.check_in_place != nullptr;
+  op->check = has_own_check ? op->rules.check_in_place : op->rules.check;
   find_written(*op);
   op->device_argument = find_argument(handle.schema(), "device");
   op->compiled_meta = compiled_meta_kernel(handle);
   op->is_pointwise = is_pointwise(handle);
   op->memory_format_argument = find_argument(handle.schema(), "memory_format");
-  op->apart = apart_of(functional_name(op->schema)).tensors;
-  op->check = find_argument_check(op->schema.name);
-  if (op->check == nullptr) op->check = find_argument_check(functional_name(op->schema));
   op->counter = &base::counter("xla::" + op->schema.name);
   return op;
 }

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "aten/argument_checks.h"
+#include "aten/operator_rules.h"
 #include "aten/schema.h"
 #include "base/metrics.h"
 #include "ops/registry.h"
@@ -55,7 +55,7 @@ struct Operator {
   std::optional<c10::KernelFunction> compiled_meta;
   bool is_pointwise = false;
   std::optional<std::size_t> memory_format_argument;
-  std::string_view apart;            // of an in-place call: see apart_of
+  OperatorRules rules;
   ArgumentCheck check = nullptr;     // of the numbers in a call, if there is something to check
   base::Counter* counter = nullptr;  // "xla::<name>"
 };

@@ -7,6 +7,8 @@
 #include "aten/fallback.h"
 #include "aten/meta_kernel.h"
 #include "aten/operator.h"
+#include "aten/out_arguments.h"
+#include "aten/overlap.h"
 #include "aten/tensor.h"
 #include "ops/registry.h"
 
@@ -20,6 +22,18 @@ std::optional<std::size_t> find_dtype_argument(const c10::OperatorHandle& functi
   const std::optional<int> index = functional.schema().argumentIndexWithName("dtype");
   TORCH_INTERNAL_ASSERT(index.has_value(), schema.name, " has no dtype to compute in");
   return static_cast<std::size_t>(*index);
+}
+
+OperatorRules rules_of_out(const c10::OperatorHandle& handle,
+                           const c10::OperatorHandle& functional) {
+  OperatorRules rules = rules_of(to_schema(handle.schema()).name);
+  if (handle.hasTag(at::Tag::generated)) {
+    // What PyTorch generates from the functional overload copies its result.
+    rules.reads = rules.reads_of_integers = {};
+  } else if (rules.reads.empty() && is_pointwise(functional)) {
+    rules.reads = {{Sharing::kWhole, Moment::kGiven}};
+  }
+  return rules;
 }
 
 // An operand that the result is written to is not resized, as in place.
@@ -63,8 +77,7 @@ OutKernel::OutKernel(const c10::OperatorHandle& handle, c10::OperatorHandle func
                      std::vector<std::size_t> out_arguments)
     : functional_(functional),
       out_arguments_(std::move(out_arguments)),
-      apart_(apart_of_out(handle, is_pointwise(functional))),
-      rule_(find_out_rule(handle)),
+      rules_(rules_of_out(handle, functional)),
       dtype_argument_(find_dtype_argument(functional)) {
   for (std::size_t i = 0; i < handle.schema().arguments().size(); ++i) {
     if (!handle.schema().arguments()[i].is_out()) in_arguments_.push_back(i);
@@ -73,19 +86,18 @@ OutKernel::OutKernel(const c10::OperatorHandle& handle, c10::OperatorHandle func
 
 void OutKernel::check_memory(const std::vector<c10::IValue>& arguments,
                              const torch::jit::Stack& results, Moment moment) const {
-  const auto letters = [&] {
-    if (apart_.of_integers.empty()) return apart_.tensors;
-    const at::ScalarType dtype = arguments.front().toTensor().scalar_type();
-    return c10::isIntegralType(dtype, /*includeBool=*/true) ? apart_.of_integers : apart_.tensors;
-  }();
-  if (!looks_at(letters, moment)) return;
+  const bool is_of_integers =
+      !rules_.reads_of_integers.empty() &&
+      c10::isIntegralType(arguments.front().toTensor().scalar_type(), /*includeBool=*/true);
+  const ReadRules& rules = is_of_integers ? rules_.reads_of_integers : rules_.reads;
+  if (!rules.are_for(moment)) return;
   TensorImpls reads;
   for (const std::size_t i : in_arguments_) append_xla(arguments[i], reads);
   for (std::size_t k = 0; k < out_arguments_.size(); ++k) {
-    if (k > 0 && apart_.first_out) return;
+    if (k > 0 && rules_.out.only_first_is_apart) return;
     const TensorImpl& written = *as_xla(arguments[out_arguments_[k]].toTensor());
     check_no_overlap(*written.xla_type());
-    check_reads(letters, written, reads, moment, results[k].toTensor().numel());
+    check_reads(rules, written, reads, moment, results[k].toTensor().numel());
   }
 }
 
@@ -102,9 +114,9 @@ void OutKernel::check(const c10::OperatorHandle& handle, const std::vector<c10::
   }
   for (std::size_t k = 0; k < out_arguments_.size(); ++k) {
     const at::Tensor out = arguments[out_arguments_[k]].toTensor();
-    check_out_dtype(rule_, arguments.front(), k, results[k].toTensor(), out);
+    check_out_dtype(rules_.out, arguments.front(), k, results[k].toTensor(), out);
     if (compiled_meta_.has_value()) continue;
-    check_out(handle, rule_, results[k].toTensor(), out);
+    check_out(handle, rules_.out, results[k].toTensor(), out);
   }
 }
 
@@ -119,9 +131,9 @@ void OutKernel::operator()(const c10::OperatorHandle& handle, c10::DispatchKeySe
   for (const std::size_t i : out_arguments_) {
     expect_xla(arguments[i].toTensor(), schema.name().substr(6), schema.arguments()[i].name());
   }
-  if (rule_ != nullptr && rule_->check_call != nullptr) {
-    rule_->check_call(arguments.front().toTensor().scalar_type(),
-                      arguments[out_arguments_.front()].toTensor().scalar_type());
+  if (rules_.out.check_call != nullptr) {
+    rules_.out.check_call(arguments.front().toTensor().scalar_type(),
+                          arguments[out_arguments_.front()].toTensor().scalar_type());
   }
   torch::jit::drop(*stack, num_arguments);
   torch::jit::Stack results;

@@ -1,6 +1,6 @@
 // `out=` overloads: runs the functional overload, resizes the out tensors and copies into them.
-// What out tensors PyTorch accepts its Meta kernel says, where there is a compiled one, and
-// out_arguments.h and overlap.h.
+// What out tensors PyTorch accepts its Meta kernel says, where there is a compiled one, and the
+// operator's rules.
 #pragma once
 
 #include <ATen/core/boxing/KernelFunction.h>
@@ -10,8 +10,7 @@
 #include <optional>
 #include <vector>
 
-#include "aten/out_arguments.h"
-#include "aten/overlap.h"
+#include "aten/operator_rules.h"
 
 namespace torch_xla::aten {
 
@@ -34,8 +33,7 @@ class OutKernel final : public c10::OperatorKernel {
   c10::OperatorHandle functional_;
   std::vector<std::size_t> in_arguments_;
   std::vector<std::size_t> out_arguments_;
-  ApartRule apart_;
-  const OutRule* rule_;
+  OperatorRules rules_;
   // Where the functional overload must be told the out tensor's dtype, if the caller says none.
   std::optional<std::size_t> dtype_argument_;
   std::once_flag looked_;

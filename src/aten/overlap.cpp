@@ -1,89 +1,10 @@
-// A table of the operators that look at memory in another way than elementwise ones do.
+// Ranges of memory that tensors have in common.
 #include "aten/overlap.h"
 
-#include <algorithm>
-#include <string>
 #include <utility>
 
 namespace torch_xla::aten {
 namespace {
-
-struct NamedRule {
-  std::string_view op;
-  ApartRule rule;
-};
-constexpr NamedRule kRules[] = {
-    {"addbmm", {"s-"}},
-    {"addmm", {"s-"}},
-    {"addmv", {"s-"}},
-    {"addr", {"SP"}},
-    {"aminmax", {"p"}},
-    {"baddbmm", {"s-"}},
-    {"bernoulli", {"p"}},
-    {"cat", {"x"}},
-    {"ceil", {"P", false, "q"}},
-    {"conj_physical", {"P"}},
-    {"cumprod", {"p"}},
-    {"cumsum", {"p"}},
-    {"fill", {"p-"}},
-    {"floor", {"P", false, "q"}},
-    {"floor_divide", {"P"}},
-    {"gather", {"xp"}},
-    {"index", {"X"}},
-    {"index_add", {"px"}},
-    {"index_copy", {"px"}},
-    {"index_fill", {"px-"}},
-    {"index_reduce", {"px"}},
-    {"index_select", {"X"}},
-    {"kron", {"p"}},
-    {"kthvalue", {"X", /*first_out=*/true}},
-    {"ldexp", {"P-"}},
-    {"linalg_cross", {"x"}},
-    {"linalg_solve_triangular", {"-s"}},
-    {"linalg_vector_norm", {"S"}},
-    {"linear", {"--s"}},
-    {"logcumsumexp", {"p"}},
-    {"masked_fill", {"pp-"}},
-    {"masked_scatter", {"p-"}},
-    {"masked_select", {"X"}},
-    {"max.dim_max", {"n"}},
-    {"min.dim_min", {"n"}},
-    {"mode", {"n"}},
-    {"msort", {"p"}},
-    {"mvlgamma", {"-"}},
-    {"nan_to_num", {"P", false, "p"}},
-    {"nonzero", {"X"}},
-    {"normal", {"p"}},
-    {"put", {"px"}},
-    {"renorm", {"p"}},
-    {"round", {"P", false, "q"}},
-    {"scatter", {"pb"}},
-    {"scatter_add", {"pb"}},
-    {"scatter_reduce", {"pb"}},
-    {"sort", {"p", /*first_out=*/true}},
-    {"stack", {"x"}},
-    {"take", {"X"}},
-    {"topk", {"n"}},
-    {"triangular_solve", {"p-", /*first_out=*/true}},
-    {"trunc", {"P", false, "q"}},
-};
-
-const NamedRule* find_rule(std::string_view name) {
-  const auto* const found = std::find_if(std::begin(kRules), std::end(kRules),
-                                         [&](const NamedRule& rule) { return rule.op == name; });
-  return found == std::end(kRules) ? nullptr : found;
-}
-
-bool is_capital(char letter) { return 'A' <= letter && letter <= 'Z'; }
-
-bool looks_at(char letter, Moment moment) {
-  if (letter == '-') return false;
-  return letter == 'b' || letter == 'q' || is_capital(letter) == (moment == Moment::kGiven);
-}
-
-char letter_of(std::string_view apart, std::size_t position) {
-  return apart[std::min(position, apart.size() - 1)];
-}
 
 enum class Overlap : std::uint8_t { kNone, kPart, kWhole };
 
@@ -112,55 +33,34 @@ Overlap overlap_of(const TensorImpl& a, const TensorImpl& b) {
 }
 
 // `num_elements` are those of the result.
-void check_one(char letter, const TensorImpl& written, const TensorImpl& read,
+void check_one(Sharing sharing, const TensorImpl& written, const TensorImpl& read,
                std::int64_t num_elements) {
-  switch (is_capital(letter) ? static_cast<char>(letter - 'A' + 'a') : letter) {
-    case 's':
+  switch (sharing) {
+    case Sharing::kAny: return;
+    case Sharing::kWholeOrExpanded:
       if (read.numel() != num_elements) return;
       [[fallthrough]];
-    case 'p':
-    case 'q': return check_no_partial_overlap(written, read);
-    case 'n':
+    case Sharing::kWhole: return check_no_partial_overlap(written, read);
+    case Sharing::kNoneOrNumber:
       if (read.dim() == 0) return check_no_partial_overlap(written, read);
       [[fallthrough]];
-    case 'x':
-    case 'b': return check_apart(written, read);
-    default: return;
+    case Sharing::kNone: return check_apart(written, read);
   }
 }
 
 }  // namespace
 
-ApartRule apart_of(std::string_view name) {
-  const NamedRule* rule = find_rule(name);
-  if (rule == nullptr) rule = find_rule(name.substr(0, name.find('.')));
-  return rule == nullptr ? ApartRule() : rule->rule;
-}
-
-ApartRule apart_of_out(const c10::OperatorHandle& handle, bool is_pointwise) {
-  // What PyTorch generates from the functional overload copies its result.
-  if (handle.hasTag(at::Tag::generated)) return {};
-  const std::string name = c10::toString(handle.operator_name());
-  const ApartRule rule = apart_of(std::string_view(name).substr(std::string_view("aten::").size()));
-  return rule.tensors.empty() && is_pointwise ? ApartRule{"P"} : rule;
-}
-
-void check_read(std::string_view apart, const TensorImpl& written, const TensorImpl& read,
+void check_read(const ReadRules& rules, const TensorImpl& written, const TensorImpl& read,
                 std::size_t position) {
-  check_one(apart.empty() ? 'p' : letter_of(apart, position), written, read, written.numel());
+  const Sharing sharing = rules.empty() ? Sharing::kWhole : rules[position].sharing;
+  check_one(sharing, written, read, written.numel());
 }
 
-void check_reads(std::string_view apart, const TensorImpl& written, const TensorImpls& reads,
+void check_reads(const ReadRules& rules, const TensorImpl& written, const TensorImpls& reads,
                  Moment moment, std::int64_t num_elements) {
   for (std::size_t k = 0; k < reads.size(); ++k) {
-    const char letter = letter_of(apart, k);
-    if (looks_at(letter, moment)) check_one(letter, written, *reads[k], num_elements);
+    if (rules[k].is_for(moment)) check_one(rules[k].sharing, written, *reads[k], num_elements);
   }
-}
-
-bool looks_at(std::string_view apart, Moment moment) {
-  return std::any_of(apart.begin(), apart.end(),
-                     [&](char letter) { return looks_at(letter, moment); });
 }
 
 bool has_repeats(const graph::TensorType& type) {

@@ -1,47 +1,21 @@
 // Memory that a call writes and reads, or writes twice: what PyTorch's kernels for the CPU refuse.
 #pragma once
 
-#include <ATen/core/dispatch/Dispatcher.h>
-
 #include <string_view>
 
+#include "aten/operator_rules.h"
 #include "aten/tensor.h"
 
 namespace torch_xla::aten {
 
-// When out tensors are looked at: as they are given, or when they have the results' sizes.
-enum class Moment : std::uint8_t { kGiven, kResized };
-
-// What an operator's tensors may share with those that it writes, by a letter for each tensor in
-// order, of which the last stands for the rest too. In capitals they are looked at as out tensors
-// are given, else when these have the results' sizes; in-place calls know no such difference.
-//   p  all of its elements, or none
-//   s  the same, but for a tensor that is broadcast: it may share what it likes
-//   x  none
-//   b  none, and it is looked at both times
-//   q  all or none, and it is looked at both times
-//   n  none, if it has dimensions
-//   -  what it likes: it is read before
-struct ApartRule {
-  std::string_view tensors;           // empty: nothing is looked at
-  bool first_out = false;             // of several out tensors the first alone
-  std::string_view of_integers = {};  // instead of `tensors`, where integers are only copied
-};
-// That of the operator of this name, like "index_add", "max.dim_max".
-ApartRule apart_of(std::string_view name);
-// That of an `out=` overload over this functional one.
-ApartRule apart_of_out(const c10::OperatorHandle& handle, bool is_pointwise);
-
 // Throws where PyTorch refuses an in-place call that writes the one tensor and reads the other, the
 // `position`-th of its tensors.
-void check_read(std::string_view apart, const TensorImpl& written, const TensorImpl& read,
+void check_read(const ReadRules& rules, const TensorImpl& written, const TensorImpl& read,
                 std::size_t position);
 // The same for all that an `out=` call reads, at one of the moments; the result has so many
 // elements.
-void check_reads(std::string_view apart, const TensorImpl& written, const TensorImpls& reads,
+void check_reads(const ReadRules& rules, const TensorImpl& written, const TensorImpls& reads,
                  Moment moment, std::int64_t num_elements);
-// Whether there is something to look at then.
-bool looks_at(std::string_view apart, Moment moment);
 
 // Whether elements of such a tensor share memory: expanded ones do.
 bool has_repeats(const graph::TensorType& type);

@@ -6,8 +6,7 @@
 #include <mutex>
 #include <utility>
 
-#include "aten/copy.h"
-#include "aten/device.h"
+#include "aten/blocking.h"
 #include "aten/errors.h"
 #include "aten/inspect.h"
 #include "aten/tensor.h"
@@ -18,25 +17,6 @@
 
 namespace torch_xla::aten {
 namespace {
-
-runtime::Device& device_of_all(at::TensorList tensors, const char* what) {
-  if (tensors.empty()) return current_device();
-  runtime::Device& device = expect_xla(tensors[0], what, "tensors").xla_device();
-  for (const at::Tensor& tensor : tensors) {
-    TORCH_CHECK(&expect_xla(tensor, what, "tensors").xla_device() == &device, what,
-                ": expected tensors of one device, got xla:", device.ordinal(), " and ",
-                tensor.device());
-  }
-  return device;
-}
-
-std::vector<graph::Value> read_all(at::TensorList tensors, runtime::Device& device) {
-  std::vector<graph::NodeRef> garbage;
-  std::vector<graph::Value> values;
-  const std::lock_guard lock(device.live().mutex);
-  for (const at::Tensor& tensor : tensors) values.push_back(as_xla(tensor)->read(garbage));
-  return values;
-}
 
 std::vector<graph::DataPtr> computed(at::TensorList tensors) {
   std::vector<graph::DataPtr> data;
@@ -64,16 +44,16 @@ Program::Program(std::string module_text) : text(std::move(module_text)), key(ha
 
 Exported export_program(at::TensorList outputs, at::TensorList inputs) {
   TORCH_CHECK(!outputs.empty(), "export: expected at least one result on the xla device");
-  runtime::Device& device = device_of_all(outputs, "export");
+  runtime::Device& device = common_device(outputs, "export");
   if (!inputs.empty()) {
-    TORCH_CHECK(&device_of_all(inputs, "export") == &device,
+    TORCH_CHECK(&common_device(inputs, "export") == &device,
                 "export: the results are on another device than the inputs");
   }
   Exported result;
   blocking([&] {
     const std::vector<graph::DataPtr> data = computed(inputs);
     runtime::ExportedProgram program = translating(
-        [&] { return runtime::export_program(device, read_all(outputs, device), data); });
+        [&] { return runtime::export_program(device, values_of(outputs, device), data); });
     result.text = std::move(program.text);
     for (graph::DataPtr& captured : program.captured) {
       result.captured.push_back(to_tensor(device, std::move(captured)));
@@ -83,7 +63,7 @@ Exported export_program(at::TensorList outputs, at::TensorList inputs) {
 }
 
 std::vector<at::Tensor> run_program(const Program& program, at::TensorList inputs) {
-  runtime::Device& device = device_of_all(inputs, "run_program");
+  runtime::Device& device = common_device(inputs, "run_program");
   std::vector<at::Tensor> outputs;
   blocking([&] {
     std::vector<graph::DataPtr> data = computed(inputs);
@@ -102,9 +82,9 @@ std::uint64_t tensor_id(const at::Tensor& tensor) {
 }
 
 Leaves leaves_of(at::TensorList tensors) {
-  runtime::Device& device = device_of_all(tensors, "leaves_of");
+  runtime::Device& device = common_device(tensors, "leaves_of");
   const graph::Trace trace =
-      translating([&] { return runtime::trace_of(device, read_all(tensors, device)); });
+      translating([&] { return runtime::trace_of(device, values_of(tensors, device)); });
   std::map<const graph::Data*, std::uint64_t> holders;
   {
     const std::lock_guard lock(device.live().mutex);
@@ -183,8 +163,8 @@ bool set_donor(const at::Tensor& tensor, bool is_donor) {
 }
 
 std::map<std::string, std::int64_t> estimate_memory(at::TensorList tensors) {
-  runtime::Device& device = device_of_all(tensors, "estimate_memory");
-  return translating([&] { return runtime::estimate_memory(device, read_all(tensors, device)); });
+  runtime::Device& device = common_device(tensors, "estimate_memory");
+  return translating([&] { return runtime::estimate_memory(device, values_of(tensors, device)); });
 }
 
 }  // namespace torch_xla::aten

@@ -127,7 +127,7 @@ void push_results(const Operator& op, const Call& call, Recorded recorded,
 void check_reads(const Operator& op, const Call& call, const TensorImpl& written) {
   std::size_t position = 0;
   for (const TensorImpl* read : call.operands()) {
-    check_read(op.apart, written, *read, position++);
+    check_read(op.rules.reads, written, *read, position++);
   }
 }
 

@@ -5,7 +5,7 @@
 #include <mutex>
 #include <span>
 
-#include "aten/copy.h"
+#include "aten/blocking.h"
 #include "aten/errors.h"
 #include "aten/generator.h"
 #include "aten/tensor.h"

@@ -8,11 +8,10 @@
 #include <map>
 #include <set>
 
-#include "aten/copy.h"
+#include "aten/aten_call_kernel.h"
 #include "aten/dynamic_shapes.h"
 #include "aten/factor_checks.h"
 #include "aten/fallback.h"
-#include "aten/host_calls.h"
 #include "aten/indexing.h"
 #include "aten/observer.h"
 #include "aten/operator.h"
@@ -58,9 +57,10 @@ void register_boxed(torch::Library& m, const c10::OperatorName& name,
 
 template <typename Kernel>
 void register_kernel(torch::Library& m, const c10::OperatorName& name, std::unique_ptr<Operator> op,
-                     const FactorCheck* check) {
-  if (check == nullptr) return register_boxed(m, name, std::make_unique<Kernel>(std::move(op)));
-  register_boxed(m, name, std::make_unique<CheckedKernel<Kernel>>(std::move(op), *check));
+                     const FactorRule& factors) {
+  if (factors.api == nullptr)
+    return register_boxed(m, name, std::make_unique<Kernel>(std::move(op)));
+  register_boxed(m, name, std::make_unique<CheckedKernel<Kernel>>(std::move(op), factors));
 }
 
 bool register_lowered(torch::Library& m, const c10::OperatorHandle& handle) {
@@ -72,17 +72,17 @@ bool register_lowered(torch::Library& m, const c10::OperatorHandle& handle) {
     return false;
   }
   if (op->kind != OpKind::kFunctional && op->kind != OpKind::kInPlace) return false;
-  const FactorCheck* const check = find_factor_check(op->schema.name);
-  if (op->lowering->is_host_call) {
+  const FactorRule factors = op->rules.factors;
+  if (op->lowering->is_aten_call) {
     report().on_host.push_back(op->schema.name);
-    register_kernel<HostCallKernel>(m, handle.operator_name(), std::move(op), check);
+    register_kernel<AtenCallKernel>(m, handle.operator_name(), std::move(op), factors);
     return true;
   }
   report().lowered.push_back(op->schema.name);
   if (op->schema.name == ObserverKernel::kOperator) {
     register_boxed(m, handle.operator_name(), std::make_unique<ObserverKernel>(std::move(op)));
   } else {
-    register_kernel<RecordingKernel>(m, handle.operator_name(), std::move(op), check);
+    register_kernel<RecordingKernel>(m, handle.operator_name(), std::move(op), factors);
   }
   return true;
 }
@@ -144,21 +144,31 @@ void register_operators(torch::Library& m) {
   }
 }
 
-// Names in the registry that no operator of this torch uses. Internal ones have a colon.
+// Names in the registry, and of rules, that no operator of this torch uses. Internal ones have a
+// colon.
 void find_unknown_names() {
   std::set<std::string> known;
+  std::set<std::string, std::less<>> ruled;  // as rules name them
   for (const c10::OperatorName& name : c10::Dispatcher::singleton().getAllOpNames()) {
     if (name.name.rfind("aten::", 0) != 0) continue;
     const auto handle = c10::Dispatcher::singleton().findSchema(name);
     if (!handle.has_value()) continue;
     const Schema schema = to_schema(handle->schema());
     known.insert(schema.name);
-    known.insert(functional_name(schema));
+    const std::string functional = functional_name(schema);
+    known.insert(functional);
+    const bool is_default = handle->schema().overload_name().empty();
+    ruled.insert(is_default ? functional + ".default" : functional);
+    ruled.insert(functional.substr(0, functional.find('.')));
   }
   for (const std::string& name : ops::registry().names()) {
     if (name.find(':') == std::string::npos && !known.contains(name)) {
       report().problems.push_back(name + ": this torch has no operator of that name");
     }
+  }
+  for (const std::string_view name : names_of_rules()) {
+    if (ruled.contains(name)) continue;
+    report().problems.push_back(base::str(name, ": there are rules for what torch has not"));
   }
 }
 

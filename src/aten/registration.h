@@ -28,7 +28,7 @@ void register_derivatives(torch::Library& m);
 std::vector<std::string> registration_problems();
 // The operators that the recording kernel serves.
 std::vector<std::string> lowered_operators();
-// Those that programs call on the host where they can (see ops/host_call.h).
+// Those that programs call on the host where they can (see ops/aten_call.h).
 std::vector<std::string> host_operators();
 
 }  // namespace torch_xla::aten

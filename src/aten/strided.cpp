@@ -12,7 +12,6 @@
 #include "aten/record.h"
 #include "aten/registration.h"
 #include "aten/tensor.h"
-#include "aten/view_maker.h"
 
 namespace torch_xla::aten {
 namespace {
@@ -104,7 +103,7 @@ void take_from_base(const at::Tensor& view) {
   const torch::autograd::ViewInfo& info = meta->get_backward_view();
   const TensorImpl* const base = as_xla(info.base_);
   if (base == nullptr || base->dtype() != view.dtype()) return;
-  if (sign_bits_of(*base) != sign_bits_of(*as_xla(view))) return;
+  if (base->sign_bits() != as_xla(view)->sign_bits()) return;
   // Torch gives no other way to change how a view is made.
   const_cast<torch::autograd::ViewInfo&>(info).view_fn_ =
       std::make_unique<StridedView>(view, info.base_);

@@ -2,8 +2,6 @@
 // takes the views of `as_strided` up again after a write. (The view itself is one of views.cpp.)
 #pragma once
 
-#include <torch/library.h>
-
 #include "aten/tensor.h"
 
 namespace torch_xla::aten {

@@ -33,55 +33,7 @@ std::vector<at::Tensor> meta_operands(at::ArrayRef<c10::IValue> arguments, std::
   return out;
 }
 
-struct OwnLayout {
-  std::string_view op;
-  Layout layout;
-};
-// Where this is not kMetaKernel, the Meta kernel says other strides than the kernel for the CPU
-// gives, or there is none.
-constexpr OwnLayout kOwnLayouts[] = {
-    {"_batch_norm_no_update", Layout::kChannels},
-    {"_batch_norm_with_update", Layout::kChannels},
-    {"_batch_norm_with_update_functional", Layout::kChannels},
-    {"_fft_c2c", Layout::kTransform},
-    {"_fft_c2r", Layout::kRealTransform},
-    {"_fft_r2c", Layout::kTransform},
-    {"_cholesky_solve_helper", Layout::kMetaKernel},
-    {"cholesky", Layout::kMetaKernel},
-    {"cholesky_inverse", Layout::kMetaKernel},
-    {"empty_permuted", Layout::kMetaKernel},
-    {"geqrf", Layout::kColumns},
-    {"convolution", Layout::kChannels},
-    {"convolution_overrideable", Layout::kChannels},
-    {"linalg_eig", Layout::kColumns},
-    {"linalg_householder_product", Layout::kMetaKernel},
-    {"linalg_lstsq", Layout::kColumns},
-    {"masked_fill.Scalar", Layout::kRows},
-    {"masked_fill.Tensor", Layout::kRows},
-    {"max_unpool2d", Layout::kFirstChannels},
-    {"native_batch_norm", Layout::kChannels},
-    {"_native_batch_norm_legit", Layout::kChannels},
-    {"_native_batch_norm_legit.no_stats", Layout::kChannels},
-    {"_native_batch_norm_legit_functional", Layout::kChannels},
-    {"_native_batch_norm_legit_no_training", Layout::kChannels},
-    {"nonzero_static", Layout::kRows},
-    {"reflection_pad2d", Layout::kChannels},
-    {"reflection_pad3d", Layout::kChannels},
-    {"replication_pad2d", Layout::kChannels},
-    {"replication_pad3d", Layout::kChannels},
-    {"ormqr", Layout::kMetaKernel},
-    {"rot90", Layout::kMetaKernel},
-    {"linalg_solve_triangular", Layout::kColumns},
-};
-
 }  // namespace
-
-Layout layout_of(std::string_view op) {
-  for (const OwnLayout& own : kOwnLayouts) {
-    if (own.op == op) return own.layout;
-  }
-  return Layout::kLikeOperands;
-}
 
 const graph::TensorType* with_columns(const graph::TensorType* type, std::int64_t column_size) {
   const std::vector<std::int64_t>& dims = type->shape.dims;

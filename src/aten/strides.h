@@ -4,8 +4,6 @@
 
 #include <ATen/core/ivalue.h>
 
-#include <string_view>
-
 #include "graph/entry.h"
 
 namespace torch_xla::aten {
@@ -21,21 +19,6 @@ const graph::TensorType* with_pointwise_strides(const graph::TensorType* type,
 // `type` with the strides of `empty_like(self, memory_format)`; `self` may be no tensor (`empty`).
 const graph::TensorType* with_memory_format(const graph::TensorType* type, const c10::IValue& self,
                                             const c10::IValue& memory_format);
-
-// How the results of an operator without a compiled Meta kernel are laid out, whatever the
-// operands' strides are.
-enum class Layout : std::uint8_t {
-  kLikeOperands,   // row-major for row-major operands
-  kMetaKernel,     // as torch's Meta kernel in Python says
-  kTransform,      // the dimensions in the order in which a Fourier transform takes them
-  kRealTransform,  // as two transforms leave them: to reals along the last dimension, after the
-                   // rest
-  kChannels,       // channels-last where one of the first two operands is, else row-major
-  kFirstChannels,  // channels-last where the first operand is, else row-major
-  kRows,           // row-major for any operands
-  kColumns,        // matrices column by column, as LAPACK leaves them
-};
-Layout layout_of(std::string_view op);
 
 // `type` with matrices that lie column by column, each column `column_size` elements from the next,
 // or as near as they fit.

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <mutex>
 #include <typeinfo>
 
 #include "aten/device.h"
@@ -127,6 +128,15 @@ void TensorImpl::leave() {
   previous_relative_->next_relative_ = next_relative_;
   next_relative_ = previous_relative_ = this;
   has_joined_ = false;
+}
+
+SignBits TensorImpl::sign_bits() const {
+  SignBits bits;
+  for (const graph::View* view = view_.get(); view != nullptr; view = view->parent().get()) {
+    bits.is_conj ^= view->op().name == "view:conj";
+    bits.is_neg ^= view->op().name == "view:neg";
+  }
+  return bits;
 }
 
 std::vector<at::Tensor> TensorImpl::relatives() const {
@@ -272,6 +282,25 @@ TensorImpl& expect_xla(const at::Tensor& tensor, std::string_view op, std::strin
                                : std::string("'"),
               "); move it with .to('xla')");
   return *impl;
+}
+
+runtime::Device& common_device(at::TensorList tensors, std::string_view op) {
+  if (tensors.empty()) return current_device();
+  runtime::Device& device = expect_xla(tensors[0], op, "tensors").xla_device();
+  for (const at::Tensor& tensor : tensors) {
+    TORCH_CHECK(&expect_xla(tensor, op, "tensors").xla_device() == &device, op,
+                ": expected tensors of one device, got xla:", device.ordinal(), " and ",
+                tensor.device());
+  }
+  return device;
+}
+
+std::vector<graph::Value> values_of(at::TensorList tensors, runtime::Device& device) {
+  std::vector<graph::NodeRef> garbage;
+  std::vector<graph::Value> values;
+  const std::lock_guard lock(device.live().mutex);
+  for (const at::Tensor& tensor : tensors) values.push_back(as_xla(tensor)->read(garbage));
+  return values;
 }
 
 at::Tensor make_tensor(runtime::Device& device, graph::AliasRef alias) {

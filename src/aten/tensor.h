@@ -22,6 +22,13 @@ namespace torch_xla::aten {
 base::DType to_dtype(at::ScalarType type);
 at::ScalarType to_scalar_type(base::DType dtype);
 
+// Whether a view shows its memory conjugated, or negated: what PyTorch keeps in bits of a tensor.
+struct SignBits {
+  bool is_conj = false;
+  bool is_neg = false;
+  friend bool operator==(const SignBits&, const SignBits&) = default;
+};
+
 class TensorImpl final : public c10::TensorImpl, public base::Pooled {
  public:
   // `view` is null for a tensor that is its alias; `type` is the view's type, or the alias's.
@@ -35,6 +42,7 @@ class TensorImpl final : public c10::TensorImpl, public base::Pooled {
   const graph::AliasRef& alias() const { return alias_; }
   const graph::ViewRef& view() const { return view_; }
   const graph::TensorType* xla_type() const { return type_; }
+  SignBits sign_bits() const;
 
   // The current value. Under the device's recording lock, as is the use of what is returned.
   const graph::Value& read(std::vector<graph::NodeRef>& garbage) {
@@ -94,6 +102,11 @@ using TensorImpls = c10::SmallVector<TensorImpl*, 8>;
 void append_xla(const c10::IValue& argument, TensorImpls& out);
 // Ours; throws the error for tensors of other devices, which names the operator and the argument.
 TensorImpl& expect_xla(const at::Tensor& tensor, std::string_view op, std::string_view argument);
+// The device of tensors that must be ours and on one, else as `expect_xla`; the current device
+// where there are none.
+runtime::Device& common_device(at::TensorList tensors, std::string_view op);
+// The current values of tensors of that device. Takes its recording lock.
+std::vector<graph::Value> values_of(at::TensorList tensors, runtime::Device& device);
 
 // A tensor that is all of `alias`.
 at::Tensor make_tensor(runtime::Device& device, graph::AliasRef alias);

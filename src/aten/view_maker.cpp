@@ -102,14 +102,4 @@ at::Tensor make_view(const TensorImpl& self, const ViewStep& step, const ViewTyp
   return make_view(self, origin_of(self), step, type);
 }
 
-SignBits sign_bits_of(const TensorImpl& tensor) {
-  SignBits bits;
-  for (const graph::View* view = tensor.view().get(); view != nullptr;
-       view = view->parent().get()) {
-    bits.is_conj ^= view->op().name == "view:conj";
-    bits.is_neg ^= view->op().name == "view:neg";
-  }
-  return bits;
-}
-
 }  // namespace torch_xla::aten

@@ -87,12 +87,4 @@ at::Tensor make_view(const TensorImpl& self, const ViewStep& step, const ViewTyp
 at::Tensor make_view(const TensorImpl& self, const ViewOrigin& origin, const ViewStep& step,
                      const ViewType& type);
 
-// Whether a view shows its memory conjugated, or negated: what PyTorch keeps in bits of a tensor.
-struct SignBits {
-  bool is_conj = false;
-  bool is_neg = false;
-  friend bool operator==(const SignBits&, const SignBits&) = default;
-};
-SignBits sign_bits_of(const TensorImpl& tensor);
-
 }  // namespace torch_xla::aten

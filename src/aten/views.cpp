@@ -108,7 +108,7 @@ at::Tensor as_strided(const at::Tensor& self, at::IntArrayRef size, at::IntArray
   if (memory.scalar_type() != self.scalar_type() && !memory.is_complex()) {
     memory = aten::view_dtype(memory, self.scalar_type());
   }
-  SignBits signs = sign_bits_of(impl);
+  SignBits signs = impl.sign_bits();
   if (signs.is_conj && self.is_complex()) {
     memory = aten::conj(memory);
   } else if (signs.is_conj) {
@@ -586,13 +586,13 @@ at::Tensor flatten(const at::Tensor& self, std::int64_t start_dim, std::int64_t 
 at::Tensor resolve_conj(const at::Tensor& self) {
   const TensorImpl* impl = as_xla(self);
   if (impl == nullptr) return at::native::resolve_conj(self);
-  return self.is_complex() && sign_bits_of(*impl).is_conj ? self.clone() : self;
+  return self.is_complex() && impl->sign_bits().is_conj ? self.clone() : self;
 }
 
 at::Tensor resolve_neg(const at::Tensor& self) {
   const TensorImpl* impl = as_xla(self);
   if (impl == nullptr) return at::native::resolve_neg(self);
-  return sign_bits_of(*impl).is_neg ? self.clone() : self;
+  return impl->sign_bits().is_neg ? self.clone() : self;
 }
 
 }  // namespace

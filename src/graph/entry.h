@@ -15,6 +15,8 @@
 
 namespace torch_xla::graph {
 
+struct RegionOp;
+
 // An operator as nodes see it: what it is called decides how it is lowered (`ops::Registry`).
 struct Op {
   std::string name;      // the registry's name: "add.Tensor", "slice.Tensor:inverse"
@@ -25,6 +27,8 @@ struct Op {
   bool converts_result = false;
   // Of the entry's `args`, for people to read; may be empty.
   std::vector<std::string> argument_names = {};
+  // This, of a node that holds regions (graph/region.h); null of all others.
+  const RegionOp* region = nullptr;
 };
 
 // A tensor's type as PyTorch sees it. Interned: equal types have one address (see `intern`).

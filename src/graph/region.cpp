@@ -127,6 +127,7 @@ struct Item {
 std::unique_ptr<Item> make_item(RegionOp op, std::span<const TensorType* const> operands) {
   auto item = std::make_unique<Item>();
   item->op = std::move(op);
+  item->op.region = &item->op;
   Entry& entry = item->entry;
   entry.op = &item->op;
   entry.operands.assign(operands.begin(), operands.end());
@@ -163,10 +164,6 @@ void finish(Region& region) {
   region.key = hasher.finish();
 }
 
-const RegionOp* as_region(const Op& op) {
-  return op.name.starts_with(kRegionPrefix) ? static_cast<const RegionOp*>(&op) : nullptr;
-}
-
 const Entry* region_entry(RegionKind kind, std::vector<RegionPtr> regions,
                           const RegionParameters& parameters,
                           std::span<const TensorType* const> operands) {
@@ -185,7 +182,7 @@ const Entry* region_entry(RegionKind kind, std::vector<RegionPtr> regions,
   std::unique_ptr<Item>& item = (*items)[{key.lo, key.hi}];
   if (item == nullptr) {
     RegionOp op;
-    op.name = base::str(kRegionPrefix, name_of(kind), ":", base::to_string(key));
+    op.name = base::str("region:", name_of(kind), ":", base::to_string(key));
     op.kind = kind;
     op.regions = std::move(regions);
     op.parameters = parameters;

@@ -56,15 +56,12 @@ struct RegionParameters {
   bool is_reversed = false;
 };
 
-// What nodes that hold regions point to. Its name begins with `kRegionPrefix`.
+// What nodes that hold regions point to.
 struct RegionOp : Op {
   RegionKind kind = RegionKind::kCall;
   std::vector<RegionPtr> regions;
   RegionParameters parameters;
 };
-inline constexpr std::string_view kRegionPrefix = "region:";
-// Null for other operators.
-const RegionOp* as_region(const Op& op);
 
 // The one entry for such a node, kept until the process ends, as the memo's are. Its slots are the
 // regions' random keys. Throws base::Error if the regions' types do not fit.

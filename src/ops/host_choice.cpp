@@ -6,7 +6,7 @@
 #include <unordered_map>
 
 #include "base/dtype.h"
-#include "ops/host_call.h"
+#include "ops/aten_call.h"
 #include "ops/linear_algebra.h"
 #include "ops/promotion.h"
 

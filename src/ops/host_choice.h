@@ -1,5 +1,5 @@
 // Calls that StableHLO can express, but that XLA's CPU backend makes slower code of than PyTorch's
-// kernels are: programs for the CPU call the kernel instead (host_call.h), and other platforms
+// kernels are: programs for the CPU call the kernel instead (aten_call.h), and other platforms
 // never do. benchmarks/kernels.py measures both. (Convolutions have calls of their own, since their
 // gradients are calls too: convolution_call.cpp.)
 #pragma once

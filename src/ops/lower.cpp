@@ -12,83 +12,71 @@ namespace {
 
 class Module {
  public:
-  Module(const graph::Trace& trace, const LowerOptions& options)
-      : trace_(trace),
-        options_(options),
-        promoted_(options.promoted.empty() ? trace.promoted : options.promoted) {
-    builder_.set_default_precision(options.precision);
+  Module(const graph::Trace& trace, const Target& target, std::span<const Donation> donations,
+         const std::vector<bool>& promoted)
+      : trace_(trace), target_(target) {
+    builder_.set_default_precision(target.precision);
+    for (const graph::DataPtr& leaf : trace.leaves) {
+      leaves_.push_back(builder_.parameter(leaf->shape()));
+    }
+    for (const Donation& donation : donations) {
+      builder_.set_parameter_attribute(donation.leaf, "tf.aliasing_output",
+                                       base::str(donation.root, " : i32"));
+    }
+    address_slots(promoted.empty() ? trace.promoted : promoted);
+    if (program_.num_floats > 0) floats_ = vector_parameter(DType::kFloat64, program_.num_floats);
+    if (program_.num_ints > 0) ints_ = vector_parameter(DType::kInt64, program_.num_ints);
   }
 
   Program run() {
-    add_parameters();
-    const EmitOptions options{options_.platform, options_.has_host_kernels, options_.has_locations,
-                              options_.has_constant_numbers};
-    const auto slots = [this](const graph::Entry& entry) { return slots_of(entry); };
+    const auto slots = [this](std::size_t step) { return slots_of(step); };
     const std::vector<Value> roots =
-        emit_trace(builder_, options, trace_, std::move(leaves_), slots);
+        emit_trace(builder_, target_, trace_, std::move(leaves_), slots);
     program_.text = builder_.finish(roots);
     return std::move(program_);
   }
 
  private:
-  void add_parameters() {
-    for (const graph::DataPtr& leaf : trace_.leaves) {
-      leaves_.push_back(builder_.parameter(leaf->shape()));
-    }
-    for (const Donation& donation : options_.donations) {
-      builder_.set_parameter_attribute(donation.leaf, "tf.aliasing_output",
-                                       base::str(donation.root, " : i32"));
-    }
-    if (options_.has_constant_numbers) return;
-    find_promoted();
-    program_.num_floats = trace_.floats.size() + program_.promoted_floats.size();
-    program_.num_ints = trace_.ints.size() + program_.promoted_ints.size();
-    if (program_.num_floats > 0) floats_ = vector_parameter(DType::kFloat64, program_.num_floats);
-    if (program_.num_ints > 0) ints_ = vector_parameter(DType::kInt64, program_.num_ints);
-    next_promoted_float_ = trace_.floats.size();
-    next_promoted_int_ = trace_.ints.size();
-  }
+  // Where a slot's number is in the vector of its kind; none: it is a constant.
+  using Address = std::optional<std::size_t>;
 
   Value vector_parameter(DType dtype, std::size_t size) {
     return builder_.parameter({dtype, {static_cast<std::int64_t>(size)}});
   }
 
-  // Which promotables are data, by the vector that carries them.
-  void find_promoted() {
-    std::uint32_t position = 0;
+  // Data lie in the vectors in the order in which the walk met them, promoted numbers behind them.
+  void address_slots(const std::vector<bool>& promoted) {
+    std::size_t num_floats = 0;
+    std::size_t num_ints = 0;
+    std::uint32_t promotable = 0;
     for (const graph::Trace::Step& step : trace_.steps) {
+      first_slot_.push_back(addresses_.size());
       for (const graph::Slot& slot : step.node->entry()->slots) {
-        if (slot.mode == graph::SlotMode::kData) continue;
-        if (promoted_[position]) {
-          (slot.dtype == DType::kFloat64 ? program_.promoted_floats : program_.promoted_ints)
-              .push_back(position);
+        const bool is_float = slot.dtype == DType::kFloat64;
+        Address& address = addresses_.emplace_back();
+        if (target_.is_exported) continue;
+        if (slot.mode == graph::SlotMode::kData) {
+          address = is_float ? num_floats++ : num_ints++;
+          continue;
         }
-        ++position;
+        const std::uint32_t position = promotable++;
+        if (!promoted[position]) continue;
+        std::vector<std::uint32_t>& behind =
+            is_float ? program_.promoted_floats : program_.promoted_ints;
+        address = (is_float ? trace_.floats : trace_.ints).size() + behind.size();
+        behind.push_back(position);
       }
     }
+    program_.num_floats = num_floats + program_.promoted_floats.size();
+    program_.num_ints = num_ints + program_.promoted_ints.size();
   }
 
-  // The data of each slot, taken out of the vectors in the order in which the walk filled them.
-  std::vector<std::optional<Value>> slots_of(const graph::Entry& entry) {
-    std::vector<std::optional<Value>> values;
-    values.reserve(entry.slots.size());
-    if (options_.has_constant_numbers) {
-      values.resize(entry.slots.size());
-      return values;
-    }
-    for (const graph::Slot& slot : entry.slots) {
-      const bool is_float = slot.dtype == DType::kFloat64;
-      if (slot.mode == graph::SlotMode::kData) {
-        values.emplace_back(element(slot, is_float ? next_float_++ : next_int_++));
-        continue;
-      }
-      const std::size_t position = next_promotable_++;
-      if (promoted_[position]) {
-        values.emplace_back(
-            element(slot, is_float ? next_promoted_float_++ : next_promoted_int_++));
-      } else {
-        values.emplace_back(std::nullopt);
-      }
+  std::vector<std::optional<Value>> slots_of(std::size_t step) const {
+    const std::vector<graph::Slot>& slots = trace_.steps[step].node->entry()->slots;
+    std::vector<std::optional<Value>> values(slots.size());
+    for (std::size_t i = 0; i < slots.size(); ++i) {
+      const Address& address = addresses_[first_slot_[step] + i];
+      if (address.has_value()) values[i] = element(slots[i], *address);
     }
     return values;
   }
@@ -101,24 +89,21 @@ class Module {
   }
 
   const graph::Trace& trace_;
-  const LowerOptions& options_;
-  const std::vector<bool>& promoted_;
+  const Target& target_;
   hlo::Builder builder_;
   Program program_;
   std::vector<Value> leaves_;
   Value floats_;
   Value ints_;
-  std::size_t next_float_ = 0;
-  std::size_t next_int_ = 0;
-  std::size_t next_promotable_ = 0;
-  std::size_t next_promoted_float_ = 0;
-  std::size_t next_promoted_int_ = 0;
+  std::vector<Address> addresses_;       // of all slots
+  std::vector<std::size_t> first_slot_;  // of each step, in `addresses_`
 };
 
 }  // namespace
 
-Program lower(const graph::Trace& trace, const LowerOptions& options) {
-  return Module(trace, options).run();
+Program lower(const graph::Trace& trace, const Target& target, std::span<const Donation> donations,
+              const std::vector<bool>& promoted) {
+  return Module(trace, target, donations, promoted).run();
 }
 
 std::vector<std::optional<Shape>> infer(const graph::Entry& partial, std::string_view platform) {
@@ -133,7 +118,7 @@ std::vector<std::optional<Shape>> infer(const graph::Entry& partial, std::string
     slots.emplace_back(builder.parameter({slot.dtype, {}}));
   }
   const std::vector<std::uint64_t> bits(partial.slots.size());
-  Context context{builder, platform, {}};
+  Context context{{.platform = platform}, builder};
   std::vector<std::optional<Shape>> types;
   for (const Value& result : emit_call(partial, context, {operands, slots, bits, partial.slots},
                                        /*reads_second_result=*/true)) {

@@ -14,7 +14,7 @@
 #include "base/shape.h"
 #include "graph/entry.h"
 #include "graph/walk.h"
-#include "hlo/builder.h"
+#include "ops/target.h"
 
 namespace torch_xla::ops {
 
@@ -23,21 +23,6 @@ struct Donation {
   std::uint32_t root = 0;  // index into the trace's roots
   std::uint32_t leaf = 0;  // index into the trace's leaves
   friend bool operator==(const Donation&, const Donation&) = default;
-};
-
-struct LowerOptions {
-  std::string_view platform = {};  // "cpu", "cuda", ...
-  std::span<const Donation> donations = {};
-  // One per promotable of the trace; true: the number is data. Empty: as the trace has it.
-  std::vector<bool> promoted = {};
-  // See Context.
-  bool has_host_kernels = false;
-  // Operations carry the user's lines, as far as nodes know them. The program computes the same.
-  bool has_locations = false;
-  // Of products of matrices and of convolutions.
-  hlo::Precision precision = hlo::Precision::kDefault;
-  // The numbers that travel with nodes are constants; `promoted` must be empty then.
-  bool has_constant_numbers = false;
 };
 
 // A module whose function `main` takes, in order: one parameter per leaf of the trace; if there are
@@ -54,8 +39,10 @@ struct Program {
 };
 
 // Throws base::Error naming the operator that cannot be lowered. Never recursive in the graph's
-// depth. The nodes' operands may have been dropped since the walk.
-Program lower(const graph::Trace& trace, const LowerOptions& options);
+// depth. The nodes' operands may have been dropped since the walk. `promoted` has one per
+// promotable of the trace, true where the number is data; empty: as the trace has it.
+Program lower(const graph::Trace& trace, const Target& target,
+              std::span<const Donation> donations = {}, const std::vector<bool>& promoted = {});
 
 // The types of the results of a call whose entry has everything but its outputs; nullopt stands for
 // an undefined tensor.

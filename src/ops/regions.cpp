@@ -2,6 +2,7 @@
 // around it: only what a loop carries is an argument of its block.
 #include "ops/regions.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/error.h"
@@ -21,9 +22,9 @@ using hlo::Values;
 
 class RegionEmitter {
  public:
-  RegionEmitter(const RegionOp& op, hlo::Builder& builder, const EmitOptions& options,
+  RegionEmitter(const RegionOp& op, hlo::Builder& builder, const Target& target,
                 std::span<const Value> operands, std::span<const Value> keys)
-      : op_(op), builder_(builder), options_(options), operands_(operands), keys_(keys) {}
+      : op_(op), builder_(builder), target_(target), operands_(operands), keys_(keys) {}
 
   Values run() const {
     switch (op_.kind) {
@@ -41,15 +42,27 @@ class RegionEmitter {
   Values inlined(const Region& region, const Values& operands, std::span<const Value> keys) const {
     Values leaves;
     for (const std::uint32_t operand : region.operand_of_leaf) leaves.push_back(operands[operand]);
-    std::size_t next_key = 0;
-    return emit_trace(
-        builder_, options_, region.trace, std::move(leaves), [&](const graph::Entry& entry) {
-          std::vector<std::optional<Value>> values;
-          for (const graph::Slot& slot : entry.slots) {
-            values.push_back(graph::is_key(slot) ? std::optional(keys[next_key++]) : std::nullopt);
-          }
-          return values;
-        });
+    const std::vector<std::size_t> first_keys = first_keys_of(region.trace);
+    return emit_trace(builder_, target_, region.trace, std::move(leaves), [&](std::size_t step) {
+      std::vector<std::optional<Value>> values;
+      std::size_t key = first_keys[step];
+      for (const graph::Slot& slot : region.trace.steps[step].node->entry()->slots) {
+        values.push_back(graph::is_key(slot) ? std::optional(keys[key++]) : std::nullopt);
+      }
+      return values;
+    });
+  }
+
+  // Of each step, which of the region's keys are its own.
+  static std::vector<std::size_t> first_keys_of(const graph::Trace& trace) {
+    std::vector<std::size_t> first_keys;
+    std::size_t next = 0;
+    for (const graph::Trace::Step& step : trace.steps) {
+      first_keys.push_back(next);
+      const std::vector<graph::Slot>& slots = step.node->entry()->slots;
+      next += static_cast<std::size_t>(std::ranges::count_if(slots, graph::is_key));
+    }
+    return first_keys;
   }
 
   // What region `index` reads beside its arguments; these operands stand behind `num_before`.
@@ -186,17 +199,16 @@ class RegionEmitter {
 
   const RegionOp& op_;
   hlo::Builder& builder_;
-  const EmitOptions& options_;
+  const Target& target_;
   std::span<const Value> operands_;
   std::span<const Value> keys_;
 };
 
 }  // namespace
 
-std::vector<Value> emit_region(const RegionOp& op, hlo::Builder& builder,
-                               const EmitOptions& options, std::span<const Value> operands,
-                               std::span<const Value> keys) {
-  return RegionEmitter(op, builder, options, operands, keys).run();
+std::vector<Value> emit_region(const RegionOp& op, hlo::Builder& builder, const Target& target,
+                               std::span<const Value> operands, std::span<const Value> keys) {
+  return RegionEmitter(op, builder, target, operands, keys).run();
 }
 
 }  // namespace torch_xla::ops

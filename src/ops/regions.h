@@ -12,7 +12,7 @@ namespace torch_xla::ops {
 
 // `keys` has a 0-dim uint64 per random key of the regions, one region after the other.
 std::vector<Value> emit_region(const graph::RegionOp& op, hlo::Builder& builder,
-                               const EmitOptions& options, std::span<const Value> operands,
+                               const Target& target, std::span<const Value> operands,
                                std::span<const Value> keys);
 
 }  // namespace torch_xla::ops

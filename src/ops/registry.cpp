@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "ops/host_call.h"
+#include "ops/aten_call.h"
 #include "ops/promotion.h"
 
 namespace torch_xla::ops {
@@ -160,9 +160,9 @@ void Registry::add(const std::string& name, Lowering lowering, const Options& op
   base::internal_check(added, "two lowerings are registered for ", name);
 }
 
-void Registry::add_host_call(const std::string& name, Types types, const Options& options) {
+void Registry::add_aten_call(const std::string& name, Types types, const Options& options) {
   Lowering lowering;
-  lowering.is_host_call = true;
+  lowering.is_aten_call = true;
   lowering.takes_half = options.takes_half;
   lowering.is_untyped = types.types == nullptr;
   lowering.params = std::move(types.params);
@@ -235,7 +235,7 @@ const Registry& registry() {
     register_optimizer(*m);
     register_fake_quantize(*m);
     register_custom_call(*m);
-    register_host_operators(*m);
+    register_inexpressible(*m);
     return m;
   }();
   return *instance;

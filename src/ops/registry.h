@@ -36,6 +36,7 @@
 #include "base/scalar.h"
 #include "graph/entry.h"
 #include "hlo/ops.h"
+#include "ops/target.h"
 
 namespace torch_xla::ops {
 
@@ -70,11 +71,9 @@ struct Factor {
 };
 
 // What a lowering may know beside its arguments.
-struct Context {
+struct Context : Target {
   hlo::Builder& builder;
-  std::string_view platform;            // "cpu", "cuda", ...
   std::span<const Shape> outputs = {};  // the recorded types; empty while types are inferred
-  bool has_host_kernels = false;        // programs may call PyTorch's CPU kernels
 };
 
 // How one parameter of a lowering takes its argument; checked against the schema.
@@ -268,7 +267,7 @@ struct Lowering {
   Repeats repeats = Repeats::kRefused;
   bool computes_in_out_dtype = false;  // `out=` without `dtype=`: as if that were the out tensor's
   // A call of PyTorch's own kernel: the operator falls back where programs cannot make one.
-  bool is_host_call = false;
+  bool is_aten_call = false;
   bool takes_half = false;  // of a host call: the kernel computes in half precision too
   // It takes the schema's arguments as they are, and only a Meta kernel knows its results' types.
   bool is_untyped = false;
@@ -311,18 +310,18 @@ class Registry {
   }
 
   // An operator that StableHLO cannot express: where the device is the CPU, programs call PyTorch's
-  // kernel (see host_call.h), elsewhere the operator falls back. `types` has ATen's parameters and
+  // kernel (see aten_call.h), elsewhere the operator falls back. `types` has ATen's parameters and
   // gives the results' types, as a Shape or a vector of them. What it refuses as kUnimplemented
   // are results whose sizes the data decide: the call is computed and read at once.
   template <typename F>
   void host(const std::string& name, F types, const Options& options = {}) {
     using Params = typename detail::Signature<F>::Params;
-    add_host_call(name, make_types(std::move(types), std::type_identity<Params>{}), options);
+    add_aten_call(name, make_types(std::move(types), std::type_identity<Params>{}), options);
   }
   // The same where PyTorch's Meta kernel gives the types.
-  void host(const std::string& name) { add_host_call(name, {}, {}); }
+  void host(const std::string& name) { add_aten_call(name, {}, {}); }
 
-  // Null when there is none. `platform` as in Context.
+  // Null when there is none. `platform` as in Target.
   const Lowering* find(std::string_view name, std::string_view platform = {}) const;
   std::vector<std::string> names() const;
 
@@ -387,7 +386,7 @@ class Registry {
   }
 
   void add(const std::string& name, Lowering lowering, const Options& options);
-  void add_host_call(const std::string& name, Types types, const Options& options);
+  void add_aten_call(const std::string& name, Types types, const Options& options);
 
   std::map<std::string, Lowering, std::less<>> lowerings_;  // platform rules as "name@platform"
 };
@@ -432,6 +431,6 @@ void register_random(Registry& m);
 void register_optimizer(Registry& m);
 void register_fake_quantize(Registry& m);
 void register_custom_call(Registry& m);
-void register_host_operators(Registry& m);
+void register_inexpressible(Registry& m);
 
 }  // namespace torch_xla::ops

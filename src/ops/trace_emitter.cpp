@@ -9,8 +9,8 @@
 #include "base/error.h"
 #include "base/stored_dtype.h"
 #include "hlo/ops.h"
+#include "ops/aten_call.h"
 #include "ops/composite.h"
-#include "ops/host_call.h"
 #include "ops/host_choice.h"
 #include "ops/lower.h"
 #include "ops/promotion.h"
@@ -75,15 +75,15 @@ bool runs_in_stored_dtypes(const graph::Entry& entry, std::string_view platform)
 
 class TraceEmitter {
  public:
-  TraceEmitter(hlo::Builder& builder, const EmitOptions& options, const graph::Trace& trace,
+  TraceEmitter(hlo::Builder& builder, const Target& target, const graph::Trace& trace,
                std::vector<Value> leaves, const SlotValues& slots)
       : builder_(builder),
-        options_(options),
+        target_(target),
         trace_(trace),
         leaves_(std::move(leaves)),
         slots_(slots) {
     // See src/aten/barrier_kernel.cpp.
-    if (options.has_host_kernels) builder.set_barrier_call("torch_xla.optimization_barrier");
+    if (target.has_host_kernels) builder.set_barrier_call("torch_xla.optimization_barrier");
   }
 
   std::vector<Value> run() {
@@ -96,7 +96,7 @@ class TraceEmitter {
     is_read_.resize(num_results);
     for (const graph::Source& source : trace_.sources) note_read(source);
     for (const graph::Source& root : trace_.roots) note_read(root);
-    if (options_.has_composites) composites_ = find_composites(trace_);
+    if (target_.is_exported) composites_ = find_composites(trace_);
     if (composites_.empty()) {
       for (std::uint32_t i = 0; i < trace_.steps.size(); ++i) add_step(i);
     } else {
@@ -163,7 +163,7 @@ class TraceEmitter {
     const graph::Trace::Step& step = trace_.steps[index];
     const graph::Entry& entry = *step.node->entry();
     const graph::Op& op = *entry.op;
-    if (options_.has_locations) set_location(*step.node);
+    if (target_.has_locations) set_location(*step.node);
     try {
       add_results(index, entry, lower_call(index, entry));
     } catch (const base::Error& error) {
@@ -189,12 +189,12 @@ class TraceEmitter {
   std::vector<Value> lower_call(std::uint32_t index, const graph::Entry& entry) {
     const graph::Trace::Step& step = trace_.steps[index];
     std::vector<Value> operands = operands_of(step, entry);
-    const std::vector<std::optional<Value>> slots = slots_(entry);
-    if (const graph::RegionOp* region = graph::as_region(*entry.op)) {
-      return emit_region(*region, builder_, options_, operands, keys_of(step, slots));
+    const std::vector<std::optional<Value>> slots = slots_(index);
+    if (const graph::RegionOp* region = entry.op->region) {
+      return emit_region(*region, builder_, target_, operands, keys_of(step, slots));
     }
     const bool in_stored_dtypes =
-        !base::stores_other_dtypes() || runs_in_stored_dtypes(entry, options_.platform);
+        !base::stores_other_dtypes() || runs_in_stored_dtypes(entry, target_.platform);
     if (!in_stored_dtypes) {
       for (std::size_t i = 0; i < operands.size(); ++i) {
         operands[i] = convert(operands[i], entry.operands[i]->shape.dtype);
@@ -209,12 +209,12 @@ class TraceEmitter {
       }
     }
     // Composites are of programs that leave the process, which none of its kernels can follow.
-    if (options_.has_composites && lowering_of(entry, options_.platform).is_host_call) {
+    if (target_.is_exported && lowering_of(entry, target_.platform).is_aten_call) {
       base::fail(base::ErrorKind::kUnimplemented, "aten::", entry.op->name,
                  " is a call of PyTorch's own kernel, which a program that leaves this process "
                  "can't name");
     }
-    Context context{builder_, options_.platform, outputs, options_.has_host_kernels};
+    Context context{target_, builder_, outputs};
     const bool reads_second = entry.outputs.size() > 1 && is_read_[first_result_[index] + 1];
     return emit_call(entry, context, {operands, slots, step.node->slots(), entry.slots},
                      reads_second);
@@ -263,7 +263,7 @@ class TraceEmitter {
   }
 
   hlo::Builder& builder_;
-  const EmitOptions& options_;
+  const Target& target_;
   const graph::Trace& trace_;
   std::vector<Value> leaves_;
   const SlotValues& slots_;
@@ -275,10 +275,10 @@ class TraceEmitter {
 
 }  // namespace
 
-std::vector<Value> emit_trace(hlo::Builder& builder, const EmitOptions& options,
+std::vector<Value> emit_trace(hlo::Builder& builder, const Target& target,
                               const graph::Trace& trace, std::vector<Value> leaves,
                               const SlotValues& slots) {
-  return TraceEmitter(builder, options, trace, std::move(leaves), slots).run();
+  return TraceEmitter(builder, target, trace, std::move(leaves), slots).run();
 }
 
 namespace {

@@ -3,7 +3,6 @@
 
 #include <functional>
 #include <optional>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -13,21 +12,13 @@
 
 namespace torch_xla::ops {
 
-struct EmitOptions {
-  std::string_view platform = {};
-  bool has_host_kernels = false;
-  bool has_locations = false;
-  // What the user marked as one operation becomes one (ops/composite.h).
-  bool has_composites = false;
-};
-
 // What stands for the numbers that travel with a step's node: a value per slot of the entry, or
-// none where the number is a constant. Called once per step, in order.
-using SlotValues = std::function<std::vector<std::optional<Value>>(const graph::Entry&)>;
+// none where the number is a constant. A step is asked for by its number, in any order.
+using SlotValues = std::function<std::vector<std::optional<Value>>(std::size_t step)>;
 
 // The values of the trace's roots. `leaves` has one per leaf. Throws base::Error naming the
 // operator that can't be lowered.
-std::vector<Value> emit_trace(hlo::Builder& builder, const EmitOptions& options,
+std::vector<Value> emit_trace(hlo::Builder& builder, const Target& target,
                               const graph::Trace& trace, std::vector<Value> leaves,
                               const SlotValues& slots);
 

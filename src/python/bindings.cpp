@@ -7,6 +7,7 @@
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include "aten/blocking.h"
 #include "aten/copy.h"
 #include "aten/device.h"
 #include "aten/dlpack.h"

@@ -16,11 +16,11 @@
 #include "runtime/client.h"
 #include "runtime/compile.h"
 #include "runtime/compile_cache.h"
-#include "runtime/host_kernels.h"
 #include "runtime/launch.h"
 #include "runtime/observe.h"
 #include "runtime/plan.h"
 #include "runtime/platform_options.h"
+#include "runtime/target.h"
 #include "runtime/uncompiled.h"
 
 namespace torch_xla::runtime {
@@ -43,11 +43,12 @@ std::string describe(const graph::Trace& trace) {
 }
 
 ops::Program lower(const graph::Trace& trace, std::span<const ops::Donation> donations,
-                   std::vector<bool> promoted, bool has_locations) {
+                   const std::vector<bool>& promoted, bool has_locations) {
   static base::Metric& time = base::metric("LoweringTime");
   const base::TimedSection timed(time);
-  return ops::lower(trace, {platform(), donations, std::move(promoted), has_host_kernels(),
-                            has_locations, mat_mul_precision()});
+  ops::Target target = target_of(client());
+  target.has_locations = has_locations;
+  return ops::lower(trace, target, donations, promoted);
 }
 
 // The CPU's plugin allocates results and working memory when a program begins, and by then the

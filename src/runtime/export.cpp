@@ -3,10 +3,9 @@
 
 #include <unordered_map>
 
-#include "base/settings.h"
 #include "ops/lower.h"
 #include "runtime/plan.h"
-#include "runtime/platform_options.h"
+#include "runtime/target.h"
 
 namespace torch_xla::runtime {
 
@@ -28,10 +27,7 @@ ExportedProgram export_program(Device& device, std::span<const graph::Value> val
   for (graph::Source& source : trace.sources) move_leaf(source);
   for (graph::Source& root : trace.roots) move_leaf(root);
   trace.leaves = std::move(leaves);
-  result.text = ops::lower(trace, {.has_locations = base::settings().hlo_debug(),
-                                   .precision = mat_mul_precision(),
-                                   .has_constant_numbers = true})
-                    .text;
+  result.text = ops::lower(trace, exported_target()).text;
   return result;
 }
 

@@ -19,8 +19,8 @@
 #include "runtime/executor.h"
 #include "runtime/graph_history.h"
 #include "runtime/hlo_text.h"
-#include "runtime/host_kernels.h"
 #include "runtime/platform_options.h"
+#include "runtime/target.h"
 
 namespace torch_xla::runtime {
 namespace {
@@ -277,11 +277,7 @@ GraphFormat parse_graph_format(std::string_view name) {
 std::string print_graph(const graph::Trace& trace, GraphFormat format) {
   if (format == GraphFormat::kText) return graph::to_text(trace);
   if (format == GraphFormat::kDot) return graph::to_dot(trace);
-  std::string program = ops::lower(trace, {.platform = platform(),
-                                           .has_host_kernels = has_host_kernels(),
-                                           .has_locations = base::settings().hlo_debug(),
-                                           .precision = mat_mul_precision()})
-                            .text;
+  std::string program = ops::lower(trace, target_of(client())).text;
   if (format == GraphFormat::kStableHlo) return program;
   return hlo_text(program, base::settings().dump_post_optimizations());
 }

@@ -15,8 +15,8 @@ using testing::leaf;
 using testing::scale_entry;
 using testing::slice_entry;
 
-ops::Program lower(const std::vector<Value>& roots, const ops::LowerOptions& options = {"cpu"}) {
-  return ops::lower(graph::walk(roots), options);
+ops::Program lower(const std::vector<Value>& roots, std::span<const ops::Donation> donations = {}) {
+  return ops::lower(graph::walk(roots), {"cpu"}, donations);
 }
 
 bool contains(const std::string& text, const std::string& part) {
@@ -39,7 +39,7 @@ TEST(promotables_are_constants_until_they_are_promoted) {
       call(slice_entry(f32({4}), 2), {a}, {1}), call(slice_entry(f32({4}), 2), {a}, {2})});
   const ops::Program constant = ops::lower(trace, {"cpu"});
   EXPECT(contains(constant.text, "(%0: tensor<4xf32>) -> (tensor<2xf32>, tensor<2xf32>)"));
-  const ops::Program promoted = ops::lower(trace, {"cpu", {}, {false, true}});
+  const ops::Program promoted = ops::lower(trace, {"cpu"}, {}, {false, true});
   EXPECT(contains(promoted.text, "%1: tensor<1xi64>) -> (tensor<2xf32>, tensor<2xf32>)"));
   EXPECT_EQ(promoted.num_ints, std::size_t{1});
   EXPECT(promoted.promoted_ints == std::vector<std::uint32_t>{1});
@@ -51,7 +51,7 @@ TEST(donations_are_attributes_of_their_parameters) {
   const Value b = leaf(f32({4}));
   const std::vector<ops::Donation> donations = {{0, 1}};
   const ops::Program program =
-      lower({call(binary_entry("add.Tensor", f32({4})), {a, b})}, {"cpu", donations});
+      lower({call(binary_entry("add.Tensor", f32({4})), {a, b})}, donations);
   EXPECT(contains(program.text, "%1: tensor<4xf32> {tf.aliasing_output = 0 : i32}"));
 }
 

@@ -1,7 +1,7 @@
 // Operators that StableHLO cannot express, as calls of PyTorch's own CPU kernels in the middle of a
 // program, on the program's memory: the graph is not cut, and nothing is waited for. The call names
-// the operator and carries its constants; src/aten/host_calls.cpp runs it. Which operators there
-// are is said in host_operators.cpp.
+// the operator and carries its constants; src/aten/aten_call_kernel.cpp runs it. Which operators
+// there are is said in inexpressible.cpp.
 #pragma once
 
 #include <string>
@@ -17,9 +17,9 @@ namespace torch_xla::ops {
 //   "n<i>"  numbers, three words for each: dtype, and the bits of the real and imaginary part
 //   "s<i>"  a text
 // "results" are the positions of the results that are wanted, where that is not all of them.
-inline constexpr const char* kHostCall = "torch_xla.aten";
-inline constexpr const char* kHostCallOperator = "op";
-inline constexpr const char* kHostCallResults = "results";
+inline constexpr const char* kAtenCall = "torch_xla.aten";
+inline constexpr const char* kAtenCallOperator = "op";
+inline constexpr const char* kAtenCallResults = "results";
 inline constexpr std::size_t kWordsPerNumber = 3;
 
 // The results of aten::`name` on these arguments, all of them or those at `positions`; `results`

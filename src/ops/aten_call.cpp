@@ -1,5 +1,5 @@
 // Writes a call's arguments into the attributes of a custom call.
-#include "ops/host_call.h"
+#include "ops/aten_call.h"
 
 #include <bit>
 
@@ -93,11 +93,11 @@ hlo::Values call_on_host(const std::string& name, hlo::Builder& builder,
   Arguments arguments(builder, frame);
   for (const graph::Attribute* arg : args) arguments.add(*arg);
   hlo::CustomCall call;
-  call.call_target_name = kHostCall;
+  call.call_target_name = kAtenCall;
   call.results = results;
   call.backend_config = std::move(arguments.attributes);
-  call.backend_config.emplace_back(kHostCallOperator, name);
-  if (!positions.empty()) call.backend_config.emplace_back(kHostCallResults, positions);
+  call.backend_config.emplace_back(kAtenCallOperator, name);
+  if (!positions.empty()) call.backend_config.emplace_back(kAtenCallResults, positions);
   return hlo::custom_call(builder, arguments.operands, call);
 }
 

@@ -1,7 +1,7 @@
 // The one host kernel behind all operators that programs call on the host: it reads which operator
 // is meant, makes its arguments out of the call's operands and attributes, and copies its results
 // into the program's memory.
-#include "aten/host_calls.h"
+#include "aten/aten_call_kernel.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/empty.h>
@@ -19,7 +19,7 @@
 #include "aten/host_tensor.h"
 #include "aten/stand_ins.h"
 #include "aten/tensor.h"
-#include "ops/host_call.h"
+#include "ops/aten_call.h"
 #include "runtime/client.h"
 #include "runtime/host_kernels.h"
 
@@ -28,7 +28,7 @@ namespace {
 
 using runtime::HostCall;
 
-// Reads the arguments of one call, as ops/host_call.h says how they are carried.
+// Reads the arguments of one call, as ops/aten_call.h says how they are carried.
 class Arguments {
  public:
   explicit Arguments(const HostCall& call) : call_(call) {}
@@ -124,9 +124,9 @@ class Arguments {
 
 // Of all results, in order, or of those that the call wants.
 std::vector<at::Tensor> wanted_of(const HostCall& call, std::vector<at::Tensor> results) {
-  if (!call.has_attribute(ops::kHostCallResults)) return results;
+  if (!call.has_attribute(ops::kAtenCallResults)) return results;
   std::vector<at::Tensor> out;
-  for (const std::int64_t position : call.integers(ops::kHostCallResults)) {
+  for (const std::int64_t position : call.integers(ops::kAtenCallResults)) {
     out.push_back(results.at(static_cast<std::size_t>(position)));
   }
   return out;
@@ -198,9 +198,9 @@ bool keeps_dtype(const torch::jit::Stack& arguments, at::ScalarType dtype) {
 std::vector<at::Tensor> outputs_of(const HostCall& call, const c10::OperatorHandle& op,
                                    const torch::jit::Stack& arguments) {
   std::vector<at::Tensor> outputs;
-  if (call.has_attribute(ops::kHostCallResults)) {
+  if (call.has_attribute(ops::kAtenCallResults)) {
     const bool lacks_one = call.num_outputs() + 1 == op.schema().returns().size();
-    const bool lacks_first = lacks_one && call.integers(ops::kHostCallResults).front() == 1;
+    const bool lacks_first = lacks_one && call.integers(ops::kAtenCallResults).front() == 1;
     const auto is_mask = [](const c10::IValue& value) { return value.isBoolList(); };
     if (!lacks_first || !arguments[0].isTensor() || std::ranges::any_of(arguments, is_mask)) {
       return {};
@@ -244,7 +244,7 @@ void check_operands(std::string_view name, const torch::jit::Stack& stack) {
 void run(const HostCall& call) {
   // The kernels run below autograd, on threads that have no state of torch's.
   const at::AutoDispatchBelowADInplaceOrView below;
-  const std::string_view name = call.text(ops::kHostCallOperator);
+  const std::string_view name = call.text(ops::kAtenCallOperator);
   try {
     const c10::OperatorHandle op = find_operator(name);
     Arguments arguments(call);
@@ -271,7 +271,7 @@ void run(const HostCall& call) {
 }
 
 const bool registered = [] {
-  runtime::add_host_kernel(ops::kHostCall, run);
+  runtime::add_host_kernel(ops::kAtenCall, run);
   return true;
 }();
 
@@ -286,7 +286,7 @@ bool is_half(const torch::jit::Stack& stack, std::size_t count) {
 
 }  // namespace
 
-void HostCallKernel::operator()(const c10::OperatorHandle& handle, c10::DispatchKeySet keys,
+void AtenCallKernel::operator()(const c10::OperatorHandle& handle, c10::DispatchKeySet keys,
                                 torch::jit::Stack* stack) {
   runtime::client();  // whether there are host kernels is known once there is a client
   const std::size_t count = handle.schema().arguments().size();

@@ -1,6 +1,6 @@
 // The operators that StableHLO cannot express, with the types of their results where PyTorch has no
-// compiled Meta kernel: programs call PyTorch's own kernels for them (host_call.h).
-#include "ops/host_call.h"
+// compiled Meta kernel: programs call PyTorch's own kernels for them (aten_call.h).
+#include "ops/aten_call.h"
 #include "ops/linear_algebra.h"
 #include "ops/matrix_batch.h"
 #include "ops/promotion.h"
@@ -151,7 +151,7 @@ void register_histograms(Registry& m) {
 
 }  // namespace
 
-void register_host_operators(Registry& m) {
+void register_inexpressible(Registry& m) {
   register_matrix_calls(m);
   register_histograms(m);
   m.host("_standard_gamma_grad", [](Value self, Value) { return self.type(); });

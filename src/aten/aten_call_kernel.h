@@ -1,4 +1,4 @@
-// Operators that run as calls of PyTorch's CPU kernels from inside programs (ops/host_call.h).
+// Operators that run as calls of PyTorch's CPU kernels from inside programs (ops/aten_call.h).
 #pragma once
 
 #include <ATen/core/boxing/KernelFunction.h>
@@ -12,9 +12,9 @@ namespace torch_xla::aten {
 
 // Records the operator where programs can call the host, else runs it on the CPU. Results whose
 // sizes the data decide are computed at the call, as those of `nonzero` are.
-class HostCallKernel final : public c10::OperatorKernel {
+class AtenCallKernel final : public c10::OperatorKernel {
  public:
-  explicit HostCallKernel(std::unique_ptr<Operator> op)
+  explicit AtenCallKernel(std::unique_ptr<Operator> op)
       : takes_half_(op->lowering->takes_half), kernel_(std::move(op)) {}
   void operator()(const c10::OperatorHandle& handle, c10::DispatchKeySet keys,
                   torch::jit::Stack* stack);

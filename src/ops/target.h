@@ -1,0 +1,22 @@
+// What programs are lowered for. `runtime` makes it, in one place (runtime/target.h).
+#pragma once
+
+#include <string_view>
+
+#include "hlo/builder.h"
+
+namespace torch_xla::ops {
+
+struct Target {
+  std::string_view platform = {};  // "cpu", "cuda", ...
+  bool has_host_kernels = false;   // programs may call PyTorch's CPU kernels
+  // Operations carry the user's lines, as far as nodes know them. The program computes the same.
+  bool has_locations = false;
+  // The program leaves this process: the numbers that travel with nodes are constants, and what the
+  // user marked as one operation becomes one (ops/composite.h).
+  bool is_exported = false;
+  // Of products of matrices and of convolutions.
+  hlo::Precision precision = hlo::Precision::kDefault;
+};
+
+}  // namespace torch_xla::ops

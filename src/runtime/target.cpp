@@ -1,0 +1,24 @@
+// The settings that stand in programs' texts.
+#include "runtime/target.h"
+
+#include "base/settings.h"
+#include "runtime/client.h"
+#include "runtime/host_kernels.h"
+#include "runtime/platform_options.h"
+
+namespace torch_xla::runtime {
+
+ops::Target target_of(const Client& client) {
+  return {.platform = client.platform(),
+          .has_host_kernels = has_host_kernels(),
+          .has_locations = base::settings().hlo_debug(),
+          .precision = mat_mul_precision()};
+}
+
+ops::Target exported_target() {
+  return {.has_locations = base::settings().hlo_debug(),
+          .is_exported = true,
+          .precision = mat_mul_precision()};
+}
+
+}  // namespace torch_xla::runtime
