@@ -50,13 +50,15 @@ _integration.install()
 
 
 if TYPE_CHECKING:
-    from torch_xla import amp as amp
-    from torch_xla import core as core
-    from torch_xla import debug as debug
-    from torch_xla import distributed as distributed
-    from torch_xla import experimental as experimental
-    from torch_xla import stablehlo as stablehlo
-    from torch_xla import utils as utils
+    from torch_xla import (
+        amp as amp,
+        core as core,
+        debug as debug,
+        distributed as distributed,
+        experimental as experimental,
+        stablehlo as stablehlo,
+        utils as utils,
+    )
 
 
 _submodule = _submodules.importing(__name__)

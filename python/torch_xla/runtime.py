@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from torch_xla import _XLAC, _devices, _plugins
+from torch_xla import _XLAC, _devices, _plugins, torch_xla as _top
 from torch_xla._devices import DeviceLike
 from torch_xla._settings import settings
 
@@ -49,10 +49,18 @@ def using_pjrt() -> bool:
 
 
 def xla_device(n: int | None = None, devkind: str | None = None) -> torch.device:
-    """An older place of `xm.xla_device`."""
-    from torch_xla.core import xla_model
+    """The device `xla:n`, or the current one. `torch_xla.device` is the newer name.
 
-    return xla_model.xla_device(n, devkind)
+    Raises:
+        RuntimeError: there is no such device, or it is not of the kind `devkind` ("CPU", "CUDA").
+    """
+    device = _top.device(n)
+    if devkind is not None and devkind.upper() != device_type().upper():
+        raise RuntimeError(
+            f"expected a device of kind {devkind}, but the xla devices are of kind "
+            f"{device_type()}; set PJRT_DEVICE={devkind} before the first use"
+        )
+    return device
 
 
 def world_size() -> int:

@@ -16,10 +16,10 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from torch_xla import _XLAC
-from torch_xla.core import _hlo_indexing, _hlo_types
-from torch_xla.core._hlo_types import Shape, Type
-from torch_xla.experimental import fori_loop, stablehlo_custom_call
+from torch_xla import _XLAC, _custom_calls, _hlo_types
+from torch_xla._hlo_types import Shape, Type
+from torch_xla.core import _hlo_indexing
+from torch_xla.experimental import fori_loop
 
 __all__ = ["Op", "Shape", "Type", "call_jax", "create_builder", "create_computation"]
 
@@ -431,7 +431,7 @@ class Op:
         tensors = [op.tensor for op in (self, *others)]
         dtype = _hlo_types.dtype_of(shape.dtype)
         return Op(
-            stablehlo_custom_call.stablehlo_custom_call(
+            _custom_calls.stablehlo_custom_call(
                 tensors, call_target, [shape.sizes], [dtype], has_side_effect, backend_config
             )
         )

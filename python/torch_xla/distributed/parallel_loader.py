@@ -12,8 +12,7 @@ from typing import Any
 
 import torch
 
-import torch_xla.torch_xla as _top
-from torch_xla import _background, _causes, _devices, _nested
+from torch_xla import _background, _barriers, _causes, _devices, _nested
 from torch_xla._devices import DeviceLike
 from torch_xla.core import xla_model as xm
 from torch_xla.distributed.spmd import sharding
@@ -91,7 +90,7 @@ class PerDeviceLoader:
 
     def _end_step(self) -> None:
         with _causes.because("end of a step of the data loader"):
-            _top.sync()
+            _barriers.sync()
 
     def close(self) -> None:
         """End the loader's threads."""

@@ -82,13 +82,15 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from torch_xla.distributed.spmd import debugging as debugging
-    from torch_xla.distributed.spmd import dtensor as dtensor
-    from torch_xla.distributed.spmd import linear as linear
-    from torch_xla.distributed.spmd import mesh as mesh
-    from torch_xla.distributed.spmd import operators as operators
-    from torch_xla.distributed.spmd import sharded_tensor as sharded_tensor
-    from torch_xla.distributed.spmd import sharding as sharding
+    from torch_xla.distributed.spmd import (
+        debugging as debugging,
+        dtensor as dtensor,
+        linear as linear,
+        mesh as mesh,
+        operators as operators,
+        sharded_tensor as sharded_tensor,
+        sharding as sharding,
+    )
 
 
 __getattr__ = _submodules.importing(__name__)
