@@ -18,13 +18,13 @@ import torch
 from torch_xla import (
     _XLAC,
     _background,
+    _checkpointing,
     _device_module,
     _dynamo,
     _module_moves,
     _plugins,
     _serialization,
 )
-from torch_xla.utils import checkpoint
 
 
 def _seed_along() -> None:
@@ -94,14 +94,14 @@ def _teach_control_flow() -> None:
     from torch._higher_order_ops.while_loop import while_loop_op
 
     def cond(*args: Any, **kwargs: Any) -> Any:
-        from torch_xla.experimental import fori_loop
+        from torch_xla._capture import loops
 
-        return fori_loop.cond_operator(*args, **kwargs)
+        return loops.cond_operator(*args, **kwargs)
 
     def while_loop(*args: Any, **kwargs: Any) -> Any:
-        from torch_xla.experimental import fori_loop
+        from torch_xla._capture import loops
 
-        return fori_loop.while_loop_operator(*args, **kwargs)
+        return loops.while_loop_operator(*args, **kwargs)
 
     cond_op.py_impl(torch._C.DispatchKey.XLA)(cond)
     while_loop_op.py_impl(torch._C.DispatchKey.XLA)(while_loop)
@@ -141,6 +141,6 @@ def install() -> None:
     _copy_where_the_cpu_copies()
     _module_moves.install()
     _serialization.install()
-    checkpoint.install()
+    _checkpointing.install()
     _teach_control_flow()
     _serve_openxla()

@@ -14,7 +14,8 @@ from typing import Any
 
 import torch
 
-from torch_xla import _XLAC, _regions
+from torch_xla import _XLAC
+from torch_xla._capture import regions
 
 _log = logging.getLogger("torch_xla")
 Graph = Callable[..., Any]
@@ -25,7 +26,7 @@ Graph = Callable[..., Any]
 Place = tuple[int, tuple[Any, ...] | None]
 
 
-def _roots(results: _regions.Tensors) -> tuple[list[torch.Tensor], list[Place]]:
+def _roots(results: regions.Tensors) -> tuple[list[torch.Tensor], list[Place]]:
     """What a graph returns in the place of `results`, of which some may share memory: the tensor of
     which those are views, once. And where in it they are."""
     uses = Counter(_XLAC._alias_id(result) for result in results)
@@ -47,28 +48,28 @@ def _roots(results: _regions.Tensors) -> tuple[list[torch.Tensor], list[Place]]:
     return roots, places
 
 
-def _at(roots: _regions.Tensors, places: Sequence[Place]) -> list[torch.Tensor]:
+def _at(roots: regions.Tensors, places: Sequence[Place]) -> list[torch.Tensor]:
     return [roots[i] if view is None else roots[i].as_strided(*view) for i, view in places]
 
 
 def _program(model: Callable[..., Any], args: Sequence[Any], keeps_views: bool) -> Graph:
     """A function that runs the graph on arguments of the types of `args`."""
-    tensors, rest = _regions.flat(list(args))
+    tensors, rest = regions.flat(list(args))
     moved = [i for i, tensor in enumerate(tensors) if not _XLAC._is_xla_tensor(tensor)]
-    device = torch.device("xla", _regions.device_of(tensors))
+    device = torch.device("xla", regions.device_of(tensors))
     result_rest: Any = None
     places: list[Place] = []
 
     def run(*stand_ins: torch.Tensor) -> Sequence[torch.Tensor]:
         nonlocal result_rest, places
         with torch.no_grad():
-            results, result_rest = _regions.flat(model(*_regions.unflat(stand_ins, rest)))
+            results, result_rest = regions.flat(model(*regions.unflat(stand_ins, rest)))
         results = [r if _XLAC._is_xla_tensor(r) else r.to(device) for r in results]
         if keeps_views:
             results, places = _roots(results)
         return results
 
-    captured = _regions.Captured(run, [tensor.to(device) for tensor in tensors])
+    captured = regions.Captured(run, [tensor.to(device) for tensor in tensors])
     others, spec = result_rest
     # Nearly always the results are one flat sequence of tensors.
     is_flat = all(child.is_leaf() for child in spec.children()) and others.count(None) == len(
@@ -79,10 +80,10 @@ def _program(model: Callable[..., Any], args: Sequence[Any], keeps_views: bool) 
         captured.graph, captured.num_results, captured.written, moved, device, spec.type is list
     )
     if any(view is not None for _, view in places):
-        return lambda *args: _regions.unflat(_at(call(*args), places), result_rest)
+        return lambda *args: regions.unflat(_at(call(*args), places), result_rest)
     if is_plain:
         return call
-    return lambda *args: _regions.unflat(call(*args), result_rest)
+    return lambda *args: regions.unflat(call(*args), result_rest)
 
 
 def extract_compiled_graph(
@@ -119,7 +120,7 @@ def extract_compiled_graph(
     numbers = [arg for arg in xla_args if isinstance(arg, (int, float))]
 
     def call(*args: Any) -> Any:
-        key = tuple(_regions.type_of(arg) if isinstance(arg, torch.Tensor) else arg for arg in args)
+        key = tuple(regions.type_of(arg) if isinstance(arg, torch.Tensor) else arg for arg in args)
         found = programs.get(key)
         if found is None:
             found = programs[key] = make(args)

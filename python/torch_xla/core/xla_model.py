@@ -31,6 +31,7 @@ from torch_xla import (
     torch_xla as _top,
 )
 from torch_xla._barriers import wait_device_ops as wait_device_ops
+from torch_xla._capture.optimization_barrier import optimization_barrier_ as optimization_barrier_
 from torch_xla._collectives import (
     REDUCE_AND as REDUCE_AND,
     REDUCE_MAX as REDUCE_MAX,
@@ -214,13 +215,6 @@ def add_step_closure(
     if not callable(closure):
         raise TypeError(f"add_step_closure: expected a function, got {type(closure).__name__}")
     _step_closures.add(_XLAC._current_device(), lambda: closure(*args), run_async)
-
-
-def optimization_barrier_(tensors: list[torch.Tensor]) -> None:
-    """Keep the compiler from moving or merging computations across this point, in place."""
-    from torch_xla.utils import checkpoint
-
-    checkpoint.optimization_barrier_(tensors)
 
 
 def _run_step_closures() -> None:
