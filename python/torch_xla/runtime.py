@@ -13,6 +13,11 @@ import torch
 from torch_xla import _XLAC, _devices, _plugins, torch_xla as _top
 from torch_xla._devices import DeviceLike
 from torch_xla._settings import settings
+from torch_xla._spmd.mode import (
+    global_runtime_device_count as global_runtime_device_count,
+    is_spmd as is_spmd,
+    use_spmd as use_spmd,
+)
 
 
 def set_device_type(pjrt_device: str) -> None:
@@ -113,11 +118,6 @@ def addressable_device_count() -> int:
     return _XLAC._device_count()
 
 
-def global_runtime_device_count() -> int:
-    """As `global_device_count`; a virtual device counts as those it stands for."""
-    return _XLAC._device_count()
-
-
 def addressable_runtime_device_count() -> int:
     """As `addressable_device_count`; a virtual device counts as those it stands for."""
     return _XLAC._device_count()
@@ -138,33 +138,6 @@ def runtime_device_attributes(device: DeviceLike) -> dict[str, Any]:
 def global_runtime_device_attributes() -> list[dict[str, Any]]:
     """The same for all devices."""
     return [runtime_device_attributes(i) for i in range(_XLAC._device_count())]
-
-
-_is_spmd = False
-
-
-def use_spmd(auto: bool = False) -> None:
-    """Let one device stand for all, so that tensors are split over them. With one device that is
-    the device itself.
-
-    Args:
-        auto: let XLA find how tensors are split. On one device there is one way.
-
-    Raises:
-        NotImplementedError: there are several devices.
-    """
-    global _is_spmd
-    if _XLAC._device_count() > 1:
-        raise NotImplementedError(
-            f"use_spmd: SPMD on {_XLAC._device_count()} devices{', automatic' if auto else ''}, is "
-            "not supported yet; make one device visible (CPU_NUM_DEVICES=1)"
-        )
-    _is_spmd = True
-
-
-def is_spmd() -> bool:
-    """Whether `use_spmd` was called."""
-    return _is_spmd
 
 
 def is_bf16_supported() -> bool:

@@ -320,7 +320,7 @@ def send_cpu_data_to_device(
     moved = _nested.replace(datas, is_on_cpu, move)
     items = moved if isinstance(moved, list) else list(moved)
     if input_sharding is not None:
-        from torch_xla.distributed.spmd import sharding
+        from torch_xla._spmd import sharding
 
         sharding.check_input_sharding("send_cpu_data_to_device", input_sharding)
         for item in items:

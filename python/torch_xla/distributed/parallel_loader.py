@@ -14,8 +14,8 @@ import torch
 
 from torch_xla import _background, _barriers, _causes, _devices, _nested
 from torch_xla._devices import DeviceLike
+from torch_xla._spmd import sharding
 from torch_xla.core import xla_model as xm
-from torch_xla.distributed.spmd import sharding
 from torch_xla.utils.keyd_queue import Queue
 
 # What a queue gives when there is nothing more: None is a batch like any other.
