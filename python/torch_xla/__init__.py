@@ -14,7 +14,7 @@ import torch_xla.core.xla_model
 import torch_xla.debug.metrics  # noqa: F401
 from torch_xla import _integration, _lowering, _submodules, backends, runtime
 from torch_xla._compile import compile, set_custom_compile_options
-from torch_xla._launch import launch
+from torch_xla._replicas.launch import launch
 from torch_xla._settings import settings
 from torch_xla.torch_xla import (
     device,

@@ -12,6 +12,16 @@ import torch
 
 from torch_xla import _XLAC, _devices, _plugins, torch_xla as _top
 from torch_xla._devices import DeviceLike
+from torch_xla._replicas.world import (
+    get_master_ip as get_master_ip,
+    global_ordinal as global_ordinal,
+    host_index as host_index,
+    local_ordinal as local_ordinal,
+    local_process_count as local_process_count,
+    process_count as process_count,
+    process_index as process_index,
+    world_size as world_size,
+)
 from torch_xla._settings import settings
 from torch_xla._spmd.mode import (
     global_runtime_device_count as global_runtime_device_count,
@@ -68,41 +78,6 @@ def xla_device(n: int | None = None, devkind: str | None = None) -> torch.device
     return device
 
 
-def world_size() -> int:
-    """How many replicas take part in the job."""
-    return 1
-
-
-def global_ordinal() -> int:
-    """The number of this replica among all."""
-    return 0
-
-
-def local_ordinal() -> int:
-    """The number of this replica on its host."""
-    return 0
-
-
-def process_index() -> int:
-    """The number of this process among all of the job."""
-    return 0
-
-
-def process_count() -> int:
-    """How many processes the job has."""
-    return 1
-
-
-def local_process_count() -> int:
-    """How many processes of the job are on this host."""
-    return 1
-
-
-def host_index() -> int:
-    """The number of this host among all of the job."""
-    return 0
-
-
 def global_device_count() -> int:
     """How many devices all processes have together."""
     return _XLAC._device_count()
@@ -143,11 +118,6 @@ def global_runtime_device_attributes() -> list[dict[str, Any]]:
 def is_bf16_supported() -> bool:
     """True: XLA compiles bfloat16 for every device, if need be by way of float32."""
     return True
-
-
-def get_master_ip() -> str:
-    """The address of the first process's host."""
-    return os.environ.get("MASTER_ADDR", "localhost")
 
 
 def get_num_cached_compilation_graph() -> int:

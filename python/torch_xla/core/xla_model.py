@@ -32,7 +32,8 @@ from torch_xla import (
 )
 from torch_xla._barriers import wait_device_ops as wait_device_ops
 from torch_xla._capture.optimization_barrier import optimization_barrier_ as optimization_barrier_
-from torch_xla._collectives import (
+from torch_xla._devices import DeviceLike
+from torch_xla._replicas.collectives import (
     REDUCE_AND as REDUCE_AND,
     REDUCE_MAX as REDUCE_MAX,
     REDUCE_MIN as REDUCE_MIN,
@@ -55,11 +56,14 @@ from torch_xla._collectives import (
     reduce_scatter_bucketized as reduce_scatter_bucketized,
     rendezvous as rendezvous,
     send as send,
-    set_replication as set_replication,
     xla_rendezvous as xla_rendezvous,
+)
+from torch_xla._replicas.groups import (
+    set_replication as set_replication,
     xla_replication_devices as xla_replication_devices,
 )
-from torch_xla._devices import DeviceLike
+from torch_xla._replicas.uploads import send_cpu_data_to_device as send_cpu_data_to_device
+from torch_xla._replicas.world import is_master_ordinal as is_master_ordinal
 from torch_xla._saving import check_view_sharing as check_view_sharing
 from torch_xla.runtime import xla_device as xla_device
 
@@ -141,11 +145,6 @@ def get_local_ordinal(defval: int = 0) -> int:
     """The number of this replica on its host; now `torch_xla.runtime.local_ordinal`."""
     del defval
     return runtime.local_ordinal()
-
-
-def is_master_ordinal(local: bool = True) -> bool:
-    """Whether this replica is the first of its host, or with `local=False` the first of all."""
-    return (runtime.local_ordinal() if local else runtime.global_ordinal()) == 0
 
 
 def master_print(
@@ -296,36 +295,6 @@ def save(
         else:
             torch.save(on_cpu, file_or_path)
     rendezvous("torch_xla.core.xla_model.save")
-
-
-def send_cpu_data_to_device(
-    datas: Any, device: DeviceLike, input_sharding: Any = None
-) -> list[Any]:
-    """The items of `datas` with every CPU tensor inside of them moved to the device.
-
-    Args:
-        datas: the items.
-        device: the device.
-        input_sharding: how the tensors lie on a mesh: a `ShardingSpec`, or for items that are dicts
-            one of them with the same keys.
-    """
-    target = torch.device("xla", _devices.index_of(device))
-
-    def is_on_cpu(value: Any) -> bool:
-        return isinstance(value, torch.Tensor) and value.device.type == "cpu"
-
-    def move(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
-        return [tensor.to(target) for tensor in tensors]
-
-    moved = _nested.replace(datas, is_on_cpu, move)
-    items = moved if isinstance(moved, list) else list(moved)
-    if input_sharding is not None:
-        from torch_xla._spmd import sharding
-
-        sharding.check_input_sharding("send_cpu_data_to_device", input_sharding)
-        for item in items:
-            sharding.mark_inputs(item, input_sharding)
-    return items
 
 
 class ToXlaTensorArena:

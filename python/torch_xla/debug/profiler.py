@@ -28,7 +28,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from torch_xla import _XLAC, _barriers, _causes, _files
-from torch_xla.core import xla_model as xm
+from torch_xla._replicas import world
 from torch_xla.debug import _captures, _profiler_service, _xplane
 from torch_xla.debug._captures import Captures
 from torch_xla.debug._profile_folder import ProfileFolder
@@ -283,7 +283,7 @@ def start_server(
         ValueError: the port is none.
     """
     _captures.checked_port(port)
-    if only_on_master and not xm.is_master_ordinal():
+    if only_on_master and not world.is_master_ordinal():
         return None
     is_grpc = _profiler_service.is_available()
     server: Any = _profiler_service.Server if is_grpc else _HttpServer

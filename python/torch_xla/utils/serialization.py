@@ -14,7 +14,8 @@ from typing import Any
 import torch
 
 from torch_xla import _XLAC, _files, _nested, _saving
-from torch_xla.core import xla_model as xm
+from torch_xla._replicas import world
+from torch_xla._replicas.collectives import rendezvous
 
 
 class TensorReference:
@@ -55,10 +56,10 @@ def save(
     Raises:
         RuntimeError: an xla tensor inside of `data` is a view of another one's memory.
     """
-    if not master_only or xm.is_master_ordinal(local=not global_master):
+    if not master_only or world.is_master_ordinal(local=not global_master):
         _saving.check_view_sharing(data)
         _write(data, pathlib.Path(path))
-    xm.rendezvous("torch_xla.utils.serialization.save")
+    rendezvous("torch_xla.utils.serialization.save")
 
 
 def load(path: str | os.PathLike[str], map_location: Any = None, weights_only: bool = True) -> Any:
