@@ -8,7 +8,6 @@ import torch
 
 from torch_xla import _devices, _nested
 from torch_xla._devices import DeviceLike
-from torch_xla._spmd import sharding
 
 
 def send_cpu_data_to_device(
@@ -33,6 +32,8 @@ def send_cpu_data_to_device(
     moved = _nested.replace(datas, is_on_cpu, move)
     items = moved if isinstance(moved, list) else list(moved)
     if input_sharding is not None:
+        from torch_xla._spmd import sharding  # seldom needed, and slow to import
+
         sharding.check_input_sharding("send_cpu_data_to_device", input_sharding)
         for item in items:
             sharding.mark_inputs(item, input_sharding)
