@@ -21,14 +21,14 @@ from torch_xla._torch import checkpointing, device_module, module_moves, seriali
 
 
 def _seed_along() -> None:
-    """`torch.manual_seed` and `torch.seed` seed the xla devices too. Both call this function of
+    """`torch.manual_seed` and `torch.seed` seed xla devices too. Both call this function of
     torch for devices that it does not know."""
     original = torch.random._seed_custom_device
 
     @functools.wraps(original)
     def _seed_custom_device(seed: int) -> None:
         original(seed)
-        device_module.manual_seed_all(seed)
+        device_module._seed_with_torch(seed)
 
     torch.random._seed_custom_device = _seed_custom_device
 
