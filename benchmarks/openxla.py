@@ -23,7 +23,7 @@ from models import GPT2, TransformerConfig
 from torch._dynamo.backends.registry import lookup_backend
 
 import torch_xla
-from torch_xla.core import dynamo_bridge
+from torch_xla._torch import dynamo_graphs
 
 LIMIT_SECONDS = 30e-6
 UNGUARDED = {"guard_filter_fn": torch.compiler.skip_guard_on_all_nn_modules_unsafe}
@@ -71,7 +71,7 @@ def wait() -> None:
 def capture(model: torch.nn.Module, tokens: torch.Tensor) -> Callable[[], object]:
     """The call of the graph alone, with the arguments that openxla's calls give it."""
     calls: list[Callable[[], object]] = []
-    extract = dynamo_bridge.extract_compiled_graph
+    extract = dynamo_graphs.extract_compiled_graph
 
     def extract_and_keep(*args: object, **options: bool) -> Callable[..., object]:
         graph = extract(*args, **options)
@@ -82,7 +82,7 @@ def capture(model: torch.nn.Module, tokens: torch.Tensor) -> Callable[[], object
 
         return call
 
-    with mock.patch.object(dynamo_bridge, "extract_compiled_graph", extract_and_keep):
+    with mock.patch.object(dynamo_graphs, "extract_compiled_graph", extract_and_keep):
         torch.compile(model, backend="openxla")(tokens)
     return calls[0]
 

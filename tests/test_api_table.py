@@ -36,6 +36,7 @@ import torch_xla.distributed.spmd as xs
 import torch_xla.distributed.xla_multiprocessing as xmp
 import torch_xla.runtime as xr
 import torch_xla.utils.utils as xu
+from torch_xla._spmd import mode as spmd_mode
 from torch_xla.distributed.spmd import debugging
 from torch_xla.experimental import callback, custom_kernel, plugins, xla_marker
 from torch_xla.experimental.distributed_checkpoint import (
@@ -174,7 +175,7 @@ def barrier_put() -> bool:
 def virtual_device_used() -> bool:
     xr.use_spmd(auto=True)
     is_on = xr.is_spmd()
-    xr._is_spmd = False  # there is no way back for programs
+    spmd_mode._is_spmd = False  # there is no way back for programs
     return is_on
 
 

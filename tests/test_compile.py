@@ -3,6 +3,8 @@ a program, and when."""
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 import torch
 from counts import counted
@@ -136,6 +138,43 @@ def test_eager_mode_runs_without_a_barrier():
     for _ in range(300):
         want = want * 1.01 + 0.5
     torch.testing.assert_close(x.cpu(), want, rtol=1e-4, atol=1e-4)
+
+
+def test_eager_mode_contexts_of_threads_leave_each_other_alone():
+    entered, left = threading.Event(), threading.Event()
+    seen = []
+
+    def first():
+        with experimental.eager_mode_context(True):
+            entered.set()
+            left.wait()
+            seen.append(experimental.is_eager_mode())
+
+    thread = threading.Thread(target=first)
+    thread.start()
+    entered.wait()
+    with experimental.eager_mode_context(True):
+        assert experimental.is_eager_mode()
+    assert not experimental.is_eager_mode()
+    left.set()
+    thread.join()
+    assert seen == [True]
+    assert not experimental.is_eager_mode()
+
+
+def test_eager_mode_outlives_a_context_inside_of_compile():
+    experimental.eager_mode(True)
+    try:
+        with torch_xla.compile(), experimental.eager_mode_context(False):
+            assert not experimental.is_eager_mode()
+        assert experimental.is_eager_mode()
+        with experimental.eager_mode_context(False):
+            experimental.eager_mode(True)
+            assert experimental.is_eager_mode()
+            experimental.eager_mode(False)
+        assert experimental.is_eager_mode()
+    finally:
+        experimental.eager_mode(False)
 
 
 def test_eager_mode_finds_the_programs_of_a_loop_again():

@@ -149,5 +149,5 @@ with torch.no_grad():
         print(torch.compile(lambda t: t + 1, backend=name)(x).tolist())
 """
     lines = run_in_process(script).splitlines()
-    assert lines[0].endswith("torch_xla/_dynamo/openxla.py")
+    assert lines[0].endswith("torch_xla/_torch/openxla.py")
     assert lines[1:] == ["True False", *["[2.0, 2.0]"] * 3]

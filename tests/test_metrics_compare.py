@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from torch_xla.debug import metrics
-from torch_xla.debug import metrics_compare_utils as mcu
+from torch_xla.debug import metrics, metrics_compare_utils as mcu
 
 
 def report(inbound="10GB", seconds="1m29s615ms", fallback=None):

@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+from processes import run_in_process
 
 import torch_xla
 import torch_xla.core.xla_model as xm
@@ -32,6 +33,55 @@ def test_torch_manual_seed_reaches_the_device():
     a = torch.rand(4, device="xla").tolist()
     torch.manual_seed(3)
     assert torch.rand(4, device="xla").tolist() == a
+
+
+def test_torch_manual_seed_in_a_replica_thread_seeds_its_device_alone():
+    program = """
+        import threading
+        import torch, torch_xla
+        from torch_xla.distributed.data_parallel import DataParallel
+
+        def seeds():
+            return [generator.initial_seed() for generator in torch.xla.default_generators]
+
+        def in_thread(function):
+            thread = threading.Thread(target=function)
+            thread.start()
+            thread.join()
+
+        def seed_the_second():
+            torch.xla.set_device(1)
+            torch.manual_seed(11)
+
+        def seed_the_third():
+            with torch.xla.device(2):
+                torch.manual_seed(12)
+
+        torch.manual_seed(1)
+        assert not torch.xla.is_initialized()
+        assert seeds() == [1, 1, 1]
+        in_thread(seed_the_second)
+        in_thread(seed_the_third)
+        assert seeds() == [1, 11, 12], seeds()
+
+        def replica(model, loader, device, context):
+            torch.manual_seed(20 + device.index)
+            return len(list(loader))
+
+        replicas = DataParallel(torch.nn.Linear(2, 2), torch_xla.devices())
+        assert replicas(replica, [torch.ones(1)] * 3) == [1, 1, 1]
+        assert seeds() == [20, 21, 22], seeds()
+
+        # A thread with no device of its own, and the main one whatever its device.
+        in_thread(lambda: torch.manual_seed(3))
+        assert seeds() == [3, 3, 3], seeds()
+        torch.xla.set_device(1)
+        with torch.xla.device(2):
+            torch.manual_seed(4)
+        assert seeds() == [4, 4, 4], seeds()
+        print("right")
+    """
+    assert run_in_process(program, CPU_NUM_DEVICES="3") == "right"
 
 
 def test_barriers_do_not_change_the_sequence():

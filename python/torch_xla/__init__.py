@@ -12,10 +12,11 @@ from torch_xla import _XLAC as _XLAC  # isort: skip
 # What of the package is used in nearly every program.
 import torch_xla.core.xla_model
 import torch_xla.debug.metrics  # noqa: F401
-from torch_xla import _integration, _lowering, _submodules, backends, runtime
+from torch_xla import _lowering, _submodules, backends, runtime
 from torch_xla._compile import compile, set_custom_compile_options
-from torch_xla._launch import launch
+from torch_xla._replicas.launch import launch
 from torch_xla._settings import settings
+from torch_xla._torch import integration as _integration
 from torch_xla.torch_xla import (
     device,
     device_count,
@@ -50,13 +51,15 @@ _integration.install()
 
 
 if TYPE_CHECKING:
-    from torch_xla import amp as amp
-    from torch_xla import core as core
-    from torch_xla import debug as debug
-    from torch_xla import distributed as distributed
-    from torch_xla import experimental as experimental
-    from torch_xla import stablehlo as stablehlo
-    from torch_xla import utils as utils
+    from torch_xla import (
+        amp as amp,
+        core as core,
+        debug as debug,
+        distributed as distributed,
+        experimental as experimental,
+        stablehlo as stablehlo,
+        utils as utils,
+    )
 
 
 _submodule = _submodules.importing(__name__)

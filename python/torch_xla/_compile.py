@@ -7,8 +7,7 @@ import functools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar, overload
 
-from torch_xla import _XLAC, _causes
-from torch_xla import torch_xla as _top
+from torch_xla import _XLAC, _barriers, _causes
 
 F = TypeVar("F", bound=Callable[..., Any])
 CompileOptions = dict[str, str | bool | int | float]
@@ -57,7 +56,7 @@ class _Region:
     @contextlib.contextmanager
     def run(self) -> Iterator[None]:
         with _causes.because(f"before torch_xla.compile of {self._name}"):
-            _top.sync()
+            _barriers.sync()
         was_suspended = _XLAC._suspend_eager_mode(True)
         try:
             with self._compile_options():
@@ -84,7 +83,7 @@ class _Region:
     def _finish(self) -> None:
         executed = _XLAC._computation_stats()[1]
         with _causes.because(f"torch_xla.compile of {self._name}"):
-            _top.sync()
+            _barriers.sync()
         if _XLAC._computation_stats()[1] == executed:
             return
         self._programs[_XLAC._last_program_key()] = None

@@ -10,9 +10,24 @@ from typing import Any
 
 import torch
 
-from torch_xla import _XLAC, _devices, _plugins
+from torch_xla import _XLAC, _devices, _plugins, torch_xla as _top
 from torch_xla._devices import DeviceLike
+from torch_xla._replicas.world import (
+    get_master_ip as get_master_ip,
+    global_ordinal as global_ordinal,
+    host_index as host_index,
+    local_ordinal as local_ordinal,
+    local_process_count as local_process_count,
+    process_count as process_count,
+    process_index as process_index,
+    world_size as world_size,
+)
 from torch_xla._settings import settings
+from torch_xla._spmd.mode import (
+    global_runtime_device_count as global_runtime_device_count,
+    is_spmd as is_spmd,
+    use_spmd as use_spmd,
+)
 
 
 def set_device_type(pjrt_device: str) -> None:
@@ -49,45 +64,18 @@ def using_pjrt() -> bool:
 
 
 def xla_device(n: int | None = None, devkind: str | None = None) -> torch.device:
-    """An older place of `xm.xla_device`."""
-    from torch_xla.core import xla_model
+    """The device `xla:n`, or the current one. `torch_xla.device` is the newer name.
 
-    return xla_model.xla_device(n, devkind)
-
-
-def world_size() -> int:
-    """How many replicas take part in the job."""
-    return 1
-
-
-def global_ordinal() -> int:
-    """The number of this replica among all."""
-    return 0
-
-
-def local_ordinal() -> int:
-    """The number of this replica on its host."""
-    return 0
-
-
-def process_index() -> int:
-    """The number of this process among all of the job."""
-    return 0
-
-
-def process_count() -> int:
-    """How many processes the job has."""
-    return 1
-
-
-def local_process_count() -> int:
-    """How many processes of the job are on this host."""
-    return 1
-
-
-def host_index() -> int:
-    """The number of this host among all of the job."""
-    return 0
+    Raises:
+        RuntimeError: there is no such device, or it is not of the kind `devkind` ("CPU", "CUDA").
+    """
+    device = _top.device(n)
+    if devkind is not None and devkind.upper() != device_type().upper():
+        raise RuntimeError(
+            f"expected a device of kind {devkind}, but the xla devices are of kind "
+            f"{device_type()}; set PJRT_DEVICE={devkind} before the first use"
+        )
+    return device
 
 
 def global_device_count() -> int:
@@ -102,11 +90,6 @@ def local_device_count() -> int:
 
 def addressable_device_count() -> int:
     """How many devices this process has."""
-    return _XLAC._device_count()
-
-
-def global_runtime_device_count() -> int:
-    """As `global_device_count`; a virtual device counts as those it stands for."""
     return _XLAC._device_count()
 
 
@@ -132,41 +115,9 @@ def global_runtime_device_attributes() -> list[dict[str, Any]]:
     return [runtime_device_attributes(i) for i in range(_XLAC._device_count())]
 
 
-_is_spmd = False
-
-
-def use_spmd(auto: bool = False) -> None:
-    """Let one device stand for all, so that tensors are split over them. With one device that is
-    the device itself.
-
-    Args:
-        auto: let XLA find how tensors are split. On one device there is one way.
-
-    Raises:
-        NotImplementedError: there are several devices.
-    """
-    global _is_spmd
-    if _XLAC._device_count() > 1:
-        raise NotImplementedError(
-            f"use_spmd: SPMD on {_XLAC._device_count()} devices{', automatic' if auto else ''}, is "
-            "not supported yet; make one device visible (CPU_NUM_DEVICES=1)"
-        )
-    _is_spmd = True
-
-
-def is_spmd() -> bool:
-    """Whether `use_spmd` was called."""
-    return _is_spmd
-
-
 def is_bf16_supported() -> bool:
     """True: XLA compiles bfloat16 for every device, if need be by way of float32."""
     return True
-
-
-def get_master_ip() -> str:
-    """The address of the first process's host."""
-    return os.environ.get("MASTER_ADDR", "localhost")
 
 
 def get_num_cached_compilation_graph() -> int:

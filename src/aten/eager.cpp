@@ -24,6 +24,8 @@ constexpr std::uint64_t kSpacing = 4;
 // operations; both go on counting.
 thread_local std::uint64_t num_recorded = 0;
 
+std::atomic<bool> is_on_in_process{false};
+thread_local std::optional<bool> mode_here;
 thread_local bool is_suspended_here = false;
 
 void launch(runtime::Device& device) {
@@ -39,14 +41,28 @@ void launch(runtime::Device& device) {
 
 }  // namespace
 
+void set_eager_mode(bool is_on) {
+  if (mode_here) {
+    set_thread_eager_mode(is_on);
+    return;
+  }
+  const bool was_on = is_on_in_process.exchange(is_on);
+  num_eager_modes += int{is_on} - int{was_on};
+}
+
+std::optional<bool> set_thread_eager_mode(std::optional<bool> is_on) {
+  num_eager_modes += int{is_on.value_or(false)} - int{mode_here.value_or(false)};
+  return std::exchange(mode_here, is_on);
+}
+
 bool suspend_eager_mode(bool is_suspended) {
   return std::exchange(is_suspended_here, is_suspended);
 }
 
-bool is_eager() { return eager_mode_is_on.load() && !is_suspended_here; }
+bool is_eager() { return !is_suspended_here && mode_here.value_or(is_on_in_process.load()); }
 
 void run_eagerly(runtime::Device& device, const graph::Entry& entry) {
-  if (is_suspended_here || runtime::is_capturing()) return;
+  if (!is_eager() || runtime::is_capturing()) return;
   ++num_recorded;
   const bool ends_group = base::settings().use_eager_debug_mode() ||
                           (num_recorded >= kMinOperations && entry.key.lo % kSpacing == 0);

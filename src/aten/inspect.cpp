@@ -80,7 +80,7 @@ void refresh_location_switch() {
   const base::Settings& settings = base::settings();
   graph::locations_are_wanted.store(settings.ir_debug() || settings.hlo_debug() ||
                                     runtime::debug_level() > 0);
-  if (settings.use_eager_debug_mode()) eager_mode_is_on.store(true);
+  if (settings.use_eager_debug_mode()) set_eager_mode(true);
 }
 
 }  // namespace torch_xla::aten

@@ -61,7 +61,8 @@ void bind_regions(py::module_& m) {
       py::arg("length") = 0, py::arg("is_reversed") = false, py::arg("keys") = py::none());
   m.def("_latest_pending",
         [](int device) { return aten::latest_pending(runtime::device(device)); });
-  m.def("_set_eager_mode", [](bool on) { aten::eager_mode_is_on.store(on); });
+  m.def("_set_eager_mode", &aten::set_eager_mode);
+  m.def("_set_thread_eager_mode", &aten::set_thread_eager_mode);
   m.def("_suspend_eager_mode", &aten::suspend_eager_mode);
   m.def("_is_eager_mode", &aten::is_eager);
   m.def("_set_runs_forbidden", &runtime::set_runs_forbidden);

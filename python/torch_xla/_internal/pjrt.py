@@ -1,3 +1,3 @@
 """Starting replicas, under the name that a few programs import."""
 
-from torch_xla.distributed.xla_multiprocessing import spawn as spawn
+from torch_xla._replicas.launch import spawn as spawn

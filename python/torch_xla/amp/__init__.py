@@ -12,9 +12,11 @@ from torch_xla.amp.grad_scaler import GradScaler
 __all__ = ["GradScaler", "autocast", "syncfree"]
 
 if TYPE_CHECKING:
-    from torch_xla.amp import autocast_mode as autocast_mode
-    from torch_xla.amp import grad_scaler as grad_scaler
-    from torch_xla.amp import syncfree as syncfree
+    from torch_xla.amp import (
+        autocast_mode as autocast_mode,
+        grad_scaler as grad_scaler,
+        syncfree as syncfree,
+    )
 
 
 __getattr__ = _submodules.importing(__name__)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from torch_xla import _XLAC
+from torch_xla._capture.loops import fori_loop
 
 Dims = Sequence[int]
 Combine = Callable[[Tensor, Tensor], Tensor]
@@ -133,7 +134,6 @@ def _combined(flat: Tensor, places: Tensor, values: Tensor, combine: Combine) ->
         return flat.scatter(0, places.reshape(-1), values.reshape(-1))
     if kind is not None:
         return flat.scatter_reduce(0, places.reshape(-1), values.reshape(-1), kind)
-    from torch_xla.experimental.fori_loop import fori_loop
 
     # One after the other: only then may two be of one place.
     def turn(i: Tensor, result: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from torch_xla import _collectives, runtime
+from torch_xla._replicas import collectives, world
 
 
 class _AllReduce(torch.autograd.Function):
@@ -17,18 +17,18 @@ class _AllReduce(torch.autograd.Function):
     ) -> Tensor:
         ctx.arguments = reduce_type, scale, groups, pin_layout
         ctx.save_for_backward(input)
-        result: Tensor = _collectives.all_reduce(reduce_type, input, scale, groups, pin_layout)
+        result: Tensor = collectives.all_reduce(reduce_type, input, scale, groups, pin_layout)
         return result
 
     @staticmethod
     def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, ...]:
         reduce_type, scale, groups, pin_layout = ctx.arguments
-        if reduce_type != _collectives.REDUCE_SUM:
+        if reduce_type != collectives.REDUCE_SUM:
             raise NotImplementedError(
                 f"the gradient of an all_reduce with {reduce_type!r} is not defined; only that of "
-                f"{_collectives.REDUCE_SUM!r} is"
+                f"{collectives.REDUCE_SUM!r} is"
             )
-        grad = _collectives.all_reduce(reduce_type, grad_output, scale, groups, pin_layout)
+        grad = collectives.all_reduce(reduce_type, grad_output, scale, groups, pin_layout)
         return grad, None, None, None, None
 
 
@@ -49,7 +49,7 @@ def all_reduce(
 def all_gather(value: Tensor, dim: int = 0) -> Tensor:
     """`xm.all_gather` of one tensor; its gradient is the sum of the replicas' for this part."""
     # Of one replica all operations have their gradients.
-    result: Tensor = _collectives.all_gather(value, dim)
+    result: Tensor = collectives.all_gather(value, dim)
     return result
 
 
@@ -78,7 +78,7 @@ def distributed_mm(w: Tensor, x: Tensor, split: int = 1) -> Tensor:
         x: the right operand.
         split: into how many products along the columns of `w`.
     """
-    if w.size(1) % (split * runtime.world_size()) != 0:
+    if w.size(1) % (split * world.world_size()) != 0:
         raise ValueError(f"distributed_mm: {w.size(1)} columns do not divide into {split} parts")
     parts = zip(w.chunk(split, 1), x.chunk(split, 0), strict=True)
     return torch.stack([a @ b for a, b in parts]).sum(0)

@@ -16,10 +16,10 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from torch_xla import _XLAC
-from torch_xla.core import _hlo_indexing, _hlo_types
-from torch_xla.core._hlo_types import Shape, Type
-from torch_xla.experimental import fori_loop, stablehlo_custom_call
+from torch_xla import _XLAC, _custom_calls, _hlo_types
+from torch_xla._capture import loops
+from torch_xla._hlo_types import Shape, Type
+from torch_xla.core import _hlo_indexing
 
 __all__ = ["Op", "Shape", "Type", "call_jax", "create_builder", "create_computation"]
 
@@ -393,9 +393,7 @@ class Op:
             result = body(given(tensors))._value
             return list(result) if is_tuple else [result]
 
-        return given(
-            fori_loop.while_loop(lambda *ts: condition(given(ts)).tensor, turn, tuple(values))
-        )
+        return given(loops.while_loop(lambda *ts: condition(given(ts)).tensor, turn, tuple(values)))
 
     def mkconditional(
         self,
@@ -404,7 +402,7 @@ class Op:
         false_operand: Op,
         false_computation: Callable[..., Op],
     ) -> Op:
-        result = fori_loop.cond_operator(
+        result = loops.cond_operator(
             self.tensor,
             lambda a, b: true_computation(Op(a)).tensor,
             lambda a, b: false_computation(Op(b)).tensor,
@@ -431,7 +429,7 @@ class Op:
         tensors = [op.tensor for op in (self, *others)]
         dtype = _hlo_types.dtype_of(shape.dtype)
         return Op(
-            stablehlo_custom_call.stablehlo_custom_call(
+            _custom_calls.stablehlo_custom_call(
                 tensors, call_target, [shape.sizes], [dtype], has_side_effect, backend_config
             )
         )

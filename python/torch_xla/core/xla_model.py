@@ -11,117 +11,64 @@ import operator
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import IO, Any
 
 import torch
 
 from torch_xla import (
     _XLAC,
+    _barriers,
     _causes,
     _devices,
     _files,
     _memory,
     _mlir,
     _nested,
+    _saving,
     _step_closures,
     runtime,
+    torch_xla as _top,
 )
-from torch_xla import torch_xla as _top
-from torch_xla._collectives import (
+from torch_xla._barriers import wait_device_ops as wait_device_ops
+from torch_xla._capture.optimization_barrier import optimization_barrier_ as optimization_barrier_
+from torch_xla._devices import DeviceLike
+from torch_xla._replicas.collectives import (
     REDUCE_AND as REDUCE_AND,
-)
-from torch_xla._collectives import (
     REDUCE_MAX as REDUCE_MAX,
-)
-from torch_xla._collectives import (
     REDUCE_MIN as REDUCE_MIN,
-)
-from torch_xla._collectives import (
     REDUCE_MUL as REDUCE_MUL,
-)
-from torch_xla._collectives import (
     REDUCE_OR as REDUCE_OR,
-)
-from torch_xla._collectives import (
     REDUCE_SUM as REDUCE_SUM,
-)
-from torch_xla._collectives import (
     CoalescingBuckets as CoalescingBuckets,
-)
-from torch_xla._collectives import (
     all_gather as all_gather,
-)
-from torch_xla._collectives import (
     all_gather_bucketized as all_gather_bucketized,
-)
-from torch_xla._collectives import (
     all_reduce as all_reduce,
-)
-from torch_xla._collectives import (
     all_reduce_bucketized_gradients as all_reduce_bucketized_gradients,
-)
-from torch_xla._collectives import (
     all_to_all as all_to_all,
-)
-from torch_xla._collectives import (
     broadcast_master_param as broadcast_master_param,
-)
-from torch_xla._collectives import (
     collective_broadcast as collective_broadcast,
-)
-from torch_xla._collectives import (
     collective_permute as collective_permute,
-)
-from torch_xla._collectives import (
     do_on_ordinals as do_on_ordinals,
-)
-from torch_xla._collectives import (
     mesh_reduce as mesh_reduce,
-)
-from torch_xla._collectives import (
     recv as recv,
-)
-from torch_xla._collectives import (
     reduce_scatter as reduce_scatter,
-)
-from torch_xla._collectives import (
     reduce_scatter_bucketized as reduce_scatter_bucketized,
-)
-from torch_xla._collectives import (
     rendezvous as rendezvous,
-)
-from torch_xla._collectives import (
     send as send,
-)
-from torch_xla._collectives import (
-    set_replication as set_replication,
-)
-from torch_xla._collectives import (
     xla_rendezvous as xla_rendezvous,
 )
-from torch_xla._collectives import (
+from torch_xla._replicas.groups import (
+    set_replication as set_replication,
     xla_replication_devices as xla_replication_devices,
 )
-from torch_xla._devices import DeviceLike
+from torch_xla._replicas.uploads import send_cpu_data_to_device as send_cpu_data_to_device
+from torch_xla._replicas.world import is_master_ordinal as is_master_ordinal
+from torch_xla._saving import check_view_sharing as check_view_sharing
+from torch_xla.runtime import xla_device as xla_device
 
 # A state of a random generator as one integer: the seed, and above it how many draws were made.
 _SEED_BITS = 64
-
-
-def xla_device(n: int | None = None, devkind: str | None = None) -> torch.device:
-    """The device `xla:n`, or the current one. `torch_xla.device` is the newer name.
-
-    Raises:
-        RuntimeError: there is no such device, or it is not of the kind `devkind` ("CPU", "CUDA").
-    """
-    device = _top.device(n)
-    if devkind is not None and devkind.upper() != runtime.device_type().upper():
-        raise RuntimeError(
-            f"expected a device of kind {devkind}, but the xla devices are of kind "
-            f"{runtime.device_type()}; set PJRT_DEVICE={devkind} before the first use"
-        )
-    return device
 
 
 def get_xla_supported_devices(
@@ -168,17 +115,7 @@ def xla_device_kind(device: DeviceLike = None) -> str:
 
 def mark_step(wait: bool = False, reset_scope: bool = True) -> None:
     """Launch everything that was recorded. `torch_xla.sync` is the newer name."""
-    _top.sync(wait, reset_scope)
-
-
-def wait_device_ops(devices: Iterable[DeviceLike] = ()) -> None:
-    """Block until the work that was launched on `devices` (all by default) has ended."""
-    if not _XLAC._xla_runtime_is_initialized():
-        return
-    indices = [_devices.index_of(device) for device in devices]
-    for index in indices or range(_XLAC._device_count()):
-        _XLAC._wait(index)
-    _step_closures.join()
+    _barriers.sync(wait, reset_scope)
 
 
 def is_xla_tensor(tensor: torch.Tensor) -> bool:
@@ -190,29 +127,6 @@ def unlazy(tensors: Sequence[torch.Tensor]) -> None:
     """Compute the values of `tensors`, and return when they are there."""
     _XLAC._materialize(list(tensors))
     wait_device_ops({tensor.device for tensor in tensors})
-
-
-def check_view_sharing(obj: Any) -> None:
-    """Check that no xla tensor inside of `obj` is a view of another one's memory.
-
-    Each of them is saved and moved by itself, so what they share would be lost. Tied tensors, which
-    are the same memory as a whole, are fine.
-
-    Raises:
-        RuntimeError: two are; the text says which.
-    """
-    owners: dict[int, tuple[int, str, bool]] = {}
-    found = _nested.walk(obj, _is_ours)
-    for number, (path, tensor) in enumerate(found, start=1):
-        is_view = _XLAC._is_view(tensor)
-        first, first_path, first_is_view = owners.setdefault(
-            _XLAC._alias_id(tensor), (number, path, is_view)
-        )
-        if first != number and (is_view or first_is_view):
-            raise RuntimeError(
-                f"Tensor ID {number} is sharing a view with tensor ID {first} ('{path}' and "
-                f"'{first_path}'); clone one of them, or move both to the CPU first"
-            )
 
 
 def xrt_world_size(defval: int = 1) -> int:
@@ -231,11 +145,6 @@ def get_local_ordinal(defval: int = 0) -> int:
     """The number of this replica on its host; now `torch_xla.runtime.local_ordinal`."""
     del defval
     return runtime.local_ordinal()
-
-
-def is_master_ordinal(local: bool = True) -> bool:
-    """Whether this replica is the first of its host, or with `local=False` the first of all."""
-    return (runtime.local_ordinal() if local else runtime.global_ordinal()) == 0
 
 
 def master_print(
@@ -307,13 +216,6 @@ def add_step_closure(
     _step_closures.add(_XLAC._current_device(), lambda: closure(*args), run_async)
 
 
-def optimization_barrier_(tensors: list[torch.Tensor]) -> None:
-    """Keep the compiler from moving or merging computations across this point, in place."""
-    from torch_xla.utils import checkpoint
-
-    checkpoint.optimization_barrier_(tensors)
-
-
 def _run_step_closures() -> None:
     _step_closures.run(_XLAC._current_device())
 
@@ -366,29 +268,8 @@ def get_memory_info(device: DeviceLike = None) -> dict[str, int]:
     return _memory.info(device)
 
 
-def _is_ours(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and _XLAC._is_xla_tensor(value)
-
-
-def _to_cpu(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
-    """The tensors on the CPU, read in one go; those that are tied stay tied."""
-    unique: dict[tuple[int, bool], torch.Tensor] = {}
-    keys = []
-    for number, tensor in enumerate(tensors):
-        is_view = _XLAC._is_view(tensor)
-        keys.append((number if is_view else _XLAC._alias_id(tensor), is_view))
-        unique.setdefault(keys[-1], tensor)
-    moved = dict(zip(unique, _XLAC._to_cpu(list(unique.values())), strict=True))
-    result = []
-    for key, tensor in zip(keys, tensors, strict=True):
-        copy = moved[key].detach().requires_grad_(tensor.requires_grad)
-        is_parameter = isinstance(tensor, torch.nn.Parameter)
-        result.append(torch.nn.Parameter(copy, tensor.requires_grad) if is_parameter else copy)
-    return result
-
-
 def _maybe_convert_to_cpu(data: Any, convert: bool = True) -> Any:
-    return _nested.replace(data, _is_ours, _to_cpu) if convert else data
+    return _saving.on_cpu(data) if convert else data
 
 
 def save(
@@ -414,36 +295,6 @@ def save(
         else:
             torch.save(on_cpu, file_or_path)
     rendezvous("torch_xla.core.xla_model.save")
-
-
-def send_cpu_data_to_device(
-    datas: Any, device: DeviceLike, input_sharding: Any = None
-) -> list[Any]:
-    """The items of `datas` with every CPU tensor inside of them moved to the device.
-
-    Args:
-        datas: the items.
-        device: the device.
-        input_sharding: how the tensors lie on a mesh: a `ShardingSpec`, or for items that are dicts
-            one of them with the same keys.
-    """
-    target = torch.device("xla", _devices.index_of(device))
-
-    def is_on_cpu(value: Any) -> bool:
-        return isinstance(value, torch.Tensor) and value.device.type == "cpu"
-
-    def move(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
-        return [tensor.to(target) for tensor in tensors]
-
-    moved = _nested.replace(datas, is_on_cpu, move)
-    items = moved if isinstance(moved, list) else list(moved)
-    if input_sharding is not None:
-        from torch_xla.distributed.spmd import sharding
-
-        sharding.check_input_sharding("send_cpu_data_to_device", input_sharding)
-        for item in items:
-            sharding.mark_inputs(item, input_sharding)
-    return items
 
 
 class ToXlaTensorArena:

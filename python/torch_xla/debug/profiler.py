@@ -27,9 +27,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, TypeVar
 
-import torch_xla
-from torch_xla import _XLAC, _causes, _files
-from torch_xla.core import xla_model as xm
+from torch_xla import _XLAC, _barriers, _causes, _files
+from torch_xla._replicas import world
 from torch_xla.debug import _captures, _profiler_service, _xplane
 from torch_xla.debug._captures import Captures
 from torch_xla.debug._profile_folder import ProfileFolder
@@ -94,7 +93,7 @@ class StepTrace(Trace):
     ) -> None:
         if kind is None:
             with _causes.because("exit of a StepTrace"):
-                torch_xla.sync()
+                _barriers.sync()
         super().__exit__(kind, error, traceback)
 
 
@@ -136,7 +135,7 @@ def stop_trace() -> str:
     Raises:
         RuntimeError: none is being taken.
     """
-    xm.wait_device_ops()
+    _barriers.wait_device_ops()
     with _lock:
         events, space = _finish()
         assert _log_dir is not None
@@ -284,7 +283,7 @@ def start_server(
         ValueError: the port is none.
     """
     _captures.checked_port(port)
-    if only_on_master and not xm.is_master_ordinal():
+    if only_on_master and not world.is_master_ordinal():
         return None
     is_grpc = _profiler_service.is_available()
     server: Any = _profiler_service.Server if is_grpc else _HttpServer

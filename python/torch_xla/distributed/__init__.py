@@ -8,13 +8,15 @@ from torch_xla.distributed.zero_redundancy_optimizer import (
 )
 
 if TYPE_CHECKING:
-    from torch_xla.distributed import data_parallel as data_parallel
-    from torch_xla.distributed import fsdp as fsdp
-    from torch_xla.distributed import parallel_loader as parallel_loader
-    from torch_xla.distributed import spmd as spmd
-    from torch_xla.distributed import xla_backend as xla_backend
-    from torch_xla.distributed import xla_multiprocessing as xla_multiprocessing
-    from torch_xla.distributed import zero_redundancy_optimizer as zero_redundancy_optimizer
+    from torch_xla.distributed import (
+        data_parallel as data_parallel,
+        fsdp as fsdp,
+        parallel_loader as parallel_loader,
+        spmd as spmd,
+        xla_backend as xla_backend,
+        xla_multiprocessing as xla_multiprocessing,
+        zero_redundancy_optimizer as zero_redundancy_optimizer,
+    )
 
 
 __getattr__ = _submodules.importing(__name__)

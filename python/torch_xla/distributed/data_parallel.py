@@ -9,8 +9,9 @@ from typing import Any
 
 import torch
 
-from torch_xla import _device_module, _devices
+from torch_xla import _devices
 from torch_xla._devices import DeviceLike
+from torch_xla._torch import device_module
 from torch_xla.distributed import parallel_loader as pl
 
 
@@ -93,7 +94,7 @@ class DataParallel:
         def run(index: int) -> None:
             device = self._devices[index]
             try:
-                with _device_module.device(device):
+                with device_module.device(device):
                     numbered = enumerate(batches.per_device_loader(device))
                     results[index] = loop_fn(
                         self._models[index], numbered, device, self._contexts[index]

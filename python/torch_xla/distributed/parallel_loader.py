@@ -6,52 +6,15 @@ the device already, and each take is a barrier.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
 
-import torch_xla.torch_xla as _top
-from torch_xla import _background, _causes, _devices, _nested
+from torch_xla import _barriers, _causes, _devices
 from torch_xla._devices import DeviceLike
-from torch_xla.core import xla_model as xm
-from torch_xla.distributed.spmd import sharding
-from torch_xla.utils.keyd_queue import Queue
-
-# What a queue gives when there is nothing more: None is a batch like any other.
-_END: Any = object()
-
-
-class _Failure:
-    """An exception on its way from a thread to the loop."""
-
-    def __init__(self, error: BaseException) -> None:
-        self.error = error
-
-
-class _DeviceQueues:
-    """What waits for one device: batches of the loader, then batches on the device."""
-
-    def __init__(self, loader_size: int, device_size: int) -> None:
-        self.loaded: Queue[Any] = Queue(loader_size)
-        self.uploaded: Queue[Any] = Queue(device_size)
-
-    def close(self) -> None:
-        self.loaded.close()
-        self.uploaded.close()
-
-
-def _close_all(queues: Iterable[_DeviceQueues]) -> None:
-    for each in queues:
-        each.close()
-
-
-def _batch_size(batch: Any, dim: int) -> int | None:
-    """The size of the first tensor of a batch along `dim`."""
-    for _, tensor in _nested.walk(batch, lambda value: isinstance(value, torch.Tensor)):
-        return int(tensor.shape[dim]) if tensor.dim() > dim else None
-    return None
+from torch_xla._replicas import loading
+from torch_xla._spmd import sharding
 
 
 class PerDeviceLoader:
@@ -81,8 +44,8 @@ class PerDeviceLoader:
         is_due = self._num_given % self._loader.batches_per_execution == 0
         if is_due:
             self._end_step()
-        batch = self._loader.next_item(self._device, _END)
-        if batch is _END:
+        batch = self._loader.next_item(self._device, loading.END)
+        if batch is loading.END:
             if not is_due:
                 self._end_step()
             raise StopIteration
@@ -91,7 +54,7 @@ class PerDeviceLoader:
 
     def _end_step(self) -> None:
         with _causes.because("end of a step of the data loader"):
-            _top.sync()
+            _barriers.sync()
 
     def close(self) -> None:
         """End the loader's threads."""
@@ -152,21 +115,24 @@ class ParallelLoader:
         self.batches_per_execution = batches_per_execution
         self._cpu_loader = source
         self._devices = [torch.device("xla", _devices.index_of(device)) for device in devices]
-        self._batchdim = batchdim
-        self._fixed_batch_size = fixed_batch_size
         self._queues = {
-            device: _DeviceQueues(loader_prefetch_size, device_prefetch_size)
+            device: loading.DeviceQueues(loader_prefetch_size, device_prefetch_size)
             for device in self._devices
         }
-        self._input_sharding = input_sharding
-        self._start(host_to_device_transfer_threads)
+        loading.start(
+            source,
+            self._queues,
+            (batchdim,) if fixed_batch_size else None,
+            input_sharding,
+            host_to_device_transfer_threads,
+        )
 
     def per_device_loader(self, device: DeviceLike) -> PerDeviceLoader:
         """The batches of one of the devices."""
         self._queues_of(device)
         return PerDeviceLoader(self, torch.device("xla", _devices.index_of(device)))
 
-    def _queues_of(self, device: DeviceLike) -> _DeviceQueues:
+    def _queues_of(self, device: DeviceLike) -> loading.DeviceQueues:
         chosen = torch.device("xla", _devices.index_of(device))
         if chosen not in self._queues:
             raise ValueError(
@@ -185,14 +151,14 @@ class ParallelLoader:
             Exception: what the user's loader raised.
         """
         item = self._queues_of(device).uploaded.get(end)
-        if isinstance(item, _Failure):
+        if isinstance(item, loading.Failure):
             self.close()
             raise item.error
         return item
 
     def close(self) -> None:
         """End the threads; batches that nobody took are dropped."""
-        _close_all(self._queues.values())
+        loading.close_all(self._queues.values())
 
     def __enter__(self) -> ParallelLoader:
         return self
@@ -200,123 +166,9 @@ class ParallelLoader:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def _start(self, num_uploaders: int) -> None:
-        # The threads know the queues alone: a loader that nobody holds any more ends them.
-        queues = [self._queues[device] for device in self._devices]
-        limit = (self._batchdim,) if self._fixed_batch_size else None
-        _background.start(
-            "xla-load",
-            _load,
-            (self._cpu_loader, queues, limit),
-            end=lambda: _close_all(queues),
-        )
-        for device in self._devices:
-            # Several uploads at a time would come in any order, so a lock gives each its turn.
-            turns = _Turns()
-            remaining = _Remaining(num_uploaders)
-            for _ in range(num_uploaders):
-                _background.start(
-                    "xla-upload",
-                    _upload,
-                    (self._queues[device], device, self._input_sharding, turns, remaining),
-                    end=self._queues[device].close,
-                )
-
     def __del__(self) -> None:
         if hasattr(self, "_queues"):
             self.close()
-
-
-class _Turns:
-    """Numbers batches as they are taken, and lets them on in that order."""
-
-    def __init__(self) -> None:
-        self._taken = 0
-        self._passed = 0
-        self._take_lock = threading.Lock()
-        self._changed = threading.Condition()
-
-    def take(self, queue: Queue[Any]) -> tuple[int, Any]:
-        with self._take_lock:
-            item = queue.get(_END)
-            number = self._taken
-            self._taken += 1
-            return number, item
-
-    def pass_on(self, number: int, queue: Queue[Any], item: Any) -> bool:
-        with self._changed:
-            self._changed.wait_for(lambda: self._passed == number)
-        is_open = queue.put(item)
-        with self._changed:
-            self._passed += 1
-            self._changed.notify_all()
-        return is_open
-
-
-class _Remaining:
-    """Counts threads down; the last one out closes the door."""
-
-    def __init__(self, count: int) -> None:
-        self._count = count
-        self._lock = threading.Lock()
-
-    def is_last(self) -> bool:
-        with self._lock:
-            self._count -= 1
-            return self._count == 0
-
-
-def _rounds(loader: Iterable[Any], count: int, limit: tuple[int] | None) -> Iterator[list[Any]]:
-    """Batches, `count` at a time; what does not go round is dropped."""
-    gathered: list[Any] = []
-    size: int | None = None
-    for batch in loader:
-        if limit is not None:
-            found = _batch_size(batch, *limit)
-            if size is not None and found != size:
-                return
-            size = found
-        gathered.append(batch)
-        if len(gathered) == count:
-            yield gathered
-            gathered = []
-
-
-def _load(loader: Iterable[Any], queues: list[_DeviceQueues], limit: tuple[int] | None) -> None:
-    """Runs the user's loader."""
-    try:
-        for batches in _rounds(loader, len(queues), limit):
-            if not all(q.loaded.put(b) for q, b in zip(queues, batches, strict=True)):
-                return
-    except BaseException as error:
-        for queue in queues:
-            queue.loaded.put(_Failure(error))
-    finally:
-        for queue in queues:
-            queue.loaded.close_write()
-
-
-def _upload(
-    queues: _DeviceQueues,
-    device: torch.device,
-    input_sharding: Any,
-    turns: _Turns,
-    remaining: _Remaining,
-) -> None:
-    """Uploads the batches of one device."""
-    while True:
-        number, batch = turns.take(queues.loaded)
-        if batch is _END:
-            break
-        try:
-            if not isinstance(batch, _Failure):
-                batch = xm.send_cpu_data_to_device([batch], device, input_sharding)[0]
-        except BaseException as error:
-            batch = _Failure(error)
-        if not turns.pass_on(number, queues.uploaded, batch):
-            break
-    if remaining.is_last():
-        queues.uploaded.close_write()
 
 
 class MpDeviceLoader:

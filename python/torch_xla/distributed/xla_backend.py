@@ -19,7 +19,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.rendezvous import register_rendezvous_handler
 
-from torch_xla import runtime
+from torch_xla._replicas import world
 
 
 class _Done(dist.Work):
@@ -173,7 +173,7 @@ def _create(store: Any, rank: int, size: int, timeout: Any) -> ProcessGroupXla:
 
 def _rendezvous(url: str, timeout: Any = None, **kwargs: Any) -> Iterator[tuple[Any, int, int]]:
     del url, timeout, kwargs
-    yield torch._C._distributed_c10d.HashStore(), runtime.global_ordinal(), runtime.world_size()
+    yield torch._C._distributed_c10d.HashStore(), world.global_ordinal(), world.world_size()
 
 
 def _install() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torch_xla import runtime
+from torch_xla._replicas import world
 
 
 class ZeroRedundancyOptimizer(torch.optim.Optimizer):
@@ -44,9 +44,9 @@ class ZeroRedundancyOptimizer(torch.optim.Optimizer):
         **defaults: Any,
     ) -> None:
         del pin_layout, sharding_groups, grad_norm_groups
-        if runtime.world_size() != 1:
+        if world.world_size() != 1:
             raise NotImplementedError(
-                f"ZeroRedundancyOptimizer: {runtime.world_size()} replicas are not supported yet"
+                f"ZeroRedundancyOptimizer: {world.world_size()} replicas are not supported yet"
             )
         super().__init__(params, defaults)
         self._optimizer_class = optimizer_class

@@ -8,25 +8,25 @@ from torch_xla.experimental.eager import eager_mode, eager_mode_context, is_eage
 __all__ = ["eager_mode", "eager_mode_context", "is_eager_mode"]
 
 if TYPE_CHECKING:
-    from torch_xla.experimental import assume_pure as assume_pure
-    from torch_xla.experimental import callback as callback
-    from torch_xla.experimental import custom_kernel as custom_kernel
-    from torch_xla.experimental import distributed_checkpoint as distributed_checkpoint
-    from torch_xla.experimental import eager as eager
-    from torch_xla.experimental import fori_loop as fori_loop
-    from torch_xla.experimental import gradient_accumulation as gradient_accumulation
-    from torch_xla.experimental import gru as gru
-    from torch_xla.experimental import mark_pattern_utils as mark_pattern_utils
-    from torch_xla.experimental import plugins as plugins
-    from torch_xla.experimental import scan as scan
-    from torch_xla.experimental import scan_layers as scan_layers
     from torch_xla.experimental import (
+        assume_pure as assume_pure,
+        callback as callback,
+        custom_kernel as custom_kernel,
+        distributed_checkpoint as distributed_checkpoint,
+        eager as eager,
+        fori_loop as fori_loop,
+        gradient_accumulation as gradient_accumulation,
+        gru as gru,
+        mark_pattern_utils as mark_pattern_utils,
+        plugins as plugins,
+        scan as scan,
+        scan_layers as scan_layers,
         spmd_fully_sharded_data_parallel as spmd_fully_sharded_data_parallel,
+        stablehlo_custom_call as stablehlo_custom_call,
+        xla_marker as xla_marker,
+        xla_mlir_debuginfo as xla_mlir_debuginfo,
+        xla_quantized_matmul as xla_quantized_matmul,
     )
-    from torch_xla.experimental import stablehlo_custom_call as stablehlo_custom_call
-    from torch_xla.experimental import xla_marker as xla_marker
-    from torch_xla.experimental import xla_mlir_debuginfo as xla_mlir_debuginfo
-    from torch_xla.experimental import xla_quantized_matmul as xla_quantized_matmul
 
 
 __getattr__ = _submodules.importing(__name__)

@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 
 import torch
 
-from torch_xla import _regions
-from torch_xla._regions import PureFunction, Tensors
+from torch_xla._capture import regions
+from torch_xla._capture.regions import PureFunction, Tensors
 from torch_xla.core import xla_model as xm
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -23,8 +23,8 @@ class _Signature:
         self.result_rest: Any = None
 
         def run(*tensors: torch.Tensor) -> Tensors:
-            args, kwargs = _regions.unflat(tensors, rest)
-            results, result_rest = _regions.flat(function(*args, **kwargs))
+            args, kwargs = regions.unflat(tensors, rest)
+            results, result_rest = regions.flat(function(*args, **kwargs))
             self.result_rest = result_rest
             return results
 
@@ -62,10 +62,10 @@ def assume_pure(fn: F, *, add_rng_seed_argument: bool = False) -> F:
 
     @functools.wraps(fn)
     def pure(*args: Any, **kwargs: Any) -> Any:
-        tensors, rest = _regions.flat((args, kwargs))
+        tensors, rest = regions.flat((args, kwargs))
         found = _found(signatures, rest, _Signature, fn)
         results = found.pure(tensors)
-        return _regions.unflat(results, found.result_rest)
+        return regions.unflat(results, found.result_rest)
 
     if not add_rng_seed_argument:
         return pure  # type: ignore[return-value]
@@ -74,7 +74,7 @@ def assume_pure(fn: F, *, add_rng_seed_argument: bool = False) -> F:
     def seeded(*args: Any, rng_seed: int | torch.Tensor | None = None, **kwargs: Any) -> Any:
         if rng_seed is None:
             return pure(*args, **kwargs)
-        device = torch.device("xla", _regions.device_of(_regions.flat((args, kwargs))[0]))
+        device = torch.device("xla", regions.device_of(regions.flat((args, kwargs))[0]))
         with xm.fork_rng(device):
             xm.set_rng_state(int(rng_seed), device)
             return pure(*args, **kwargs)
@@ -124,10 +124,10 @@ def j2t_autograd(fn: Callable[..., Any], call_jax: Callable[..., Any] | None = N
 
     @functools.wraps(fn)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        tensors, rest = _regions.flat((args, kwargs))
+        tensors, rest = regions.flat((args, kwargs))
         halves = _found(functions, rest, _JaxHalves, fn)
         results = _JaxCall.apply(halves, call, *tensors)  # type: ignore[no-untyped-call]
-        return _regions.unflat(results, halves.result_rest)
+        return regions.unflat(results, halves.result_rest)
 
     return wrapped
 
@@ -143,7 +143,7 @@ class _JaxHalves:
         residual_tree: list[Any] = []
 
         def flat_function(*arrays: Any) -> list[Any]:
-            args, kwargs = _regions.unflat(arrays, rest)
+            args, kwargs = regions.unflat(arrays, rest)
             results, spec = pytree.tree_flatten(fn(*args, **kwargs))
             self.result_rest = ([None] * len(results), spec)
             return results

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from torch_xla import _XLAC
-from torch_xla._regions import Captured, Tensors
+from torch_xla._capture.regions import Captured, Tensors
 
 
 def gradient_accumulation(

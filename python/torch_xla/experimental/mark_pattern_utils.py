@@ -7,10 +7,9 @@ from typing import Any
 
 import torch
 
-import torch_xla  # noqa: F401 (registers the operator)
+from torch_xla import _custom_calls
 
 _numbers = itertools.count()
-_KINDS = {bool: "b", int: "i", float: "f", str: "s"}
 
 
 class StableHLOCompositeBuilder:
@@ -32,7 +31,7 @@ class StableHLOCompositeBuilder:
         check_name(name)
         self._name = name
         self._id = f"{name}#{next(_numbers)}"
-        self._attributes = encoded(attr or {})
+        self._attributes = _custom_calls.encoded(attr or {})
 
     def mark_inputs(self, *tensors: torch.Tensor) -> Any:
         """The tensors, marked: compute the composite from what this returns."""
@@ -55,16 +54,3 @@ class StableHLOCompositeBuilder:
 def check_name(name: str) -> None:
     if "." not in name.strip("."):
         raise ValueError(f"a composite's name must look like vendor.op, got {name!r}")
-
-
-def encoded(attributes: dict[str, Any]) -> str:
-    """Lines "name=kind:value", as src/ops/composite.cpp reads them."""
-    lines = []
-    for name, value in attributes.items():
-        kind = _KINDS.get(type(value))
-        if kind is None or "\n" in f"{name}{value}" or "=" in name:
-            raise ValueError(
-                f"attribute {name!r} must be a number, a flag or a line of text, got {value!r}"
-            )
-        lines.append(f"{name}={kind}:{int(value) if kind == 'b' else value}")
-    return "\n".join(lines)

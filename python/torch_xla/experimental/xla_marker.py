@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from torch_xla import _custom_calls
 from torch_xla.experimental import mark_pattern_utils
 
 _library = torch.library.Library("xla", "FRAGMENT")
@@ -39,6 +40,6 @@ def mark_tensor(
     mark_pattern_utils.check_name(name)
     attributes = json.loads(attr) if isinstance(attr, str) else dict(attr or {})
     marked: torch.Tensor = torch.ops.xla._mark_tensor(
-        x, name, pos, f"{name}#{id}", is_input, mark_pattern_utils.encoded(attributes)
+        x, name, pos, f"{name}#{id}", is_input, _custom_calls.encoded(attributes)
     )
     return marked

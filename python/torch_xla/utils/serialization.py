@@ -13,8 +13,9 @@ from typing import Any
 
 import torch
 
-from torch_xla import _XLAC, _files, _nested
-from torch_xla.core import xla_model as xm
+from torch_xla import _XLAC, _files, _nested, _saving
+from torch_xla._replicas import world
+from torch_xla._replicas.collectives import rendezvous
 
 
 class TensorReference:
@@ -55,10 +56,10 @@ def save(
     Raises:
         RuntimeError: an xla tensor inside of `data` is a view of another one's memory.
     """
-    if not master_only or xm.is_master_ordinal(local=not global_master):
-        xm.check_view_sharing(data)
+    if not master_only or world.is_master_ordinal(local=not global_master):
+        _saving.check_view_sharing(data)
         _write(data, pathlib.Path(path))
-    xm.rendezvous("torch_xla.utils.serialization.save")
+    rendezvous("torch_xla.utils.serialization.save")
 
 
 def load(path: str | os.PathLike[str], map_location: Any = None, weights_only: bool = True) -> Any:
@@ -139,7 +140,7 @@ class _Writer:
 
     def write(self, tensors: list[torch.Tensor]) -> list[TensorReference]:
         # In one program, rather than each in its own when it is read.
-        _XLAC._materialize([tensor for tensor in tensors if xm._is_ours(tensor)])
+        _XLAC._materialize([tensor for tensor in tensors if _saving.is_ours(tensor)])
         return [TensorReference(self._write_once(tensor)) for tensor in tensors]
 
     def remove_all(self) -> None:
@@ -163,8 +164,8 @@ class _Writer:
 
 
 def _on_cpu(tensor: torch.Tensor) -> torch.Tensor:
-    if xm._is_ours(tensor):
-        return xm._to_cpu([tensor])[0]
+    if _saving.is_ours(tensor):
+        return _saving.to_cpu([tensor])[0]
     # A part of a larger memory would take all of it to the file.
     is_part = tensor.untyped_storage().nbytes() > tensor.numel() * tensor.itemsize
     return tensor.clone() if is_part else tensor

@@ -21,10 +21,10 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from torch_xla.distributed.fsdp import state_dict_utils as state_dict_utils
-    from torch_xla.distributed.fsdp import utils as utils
-    from torch_xla.distributed.fsdp import wrap as wrap
     from torch_xla.distributed.fsdp import (
+        state_dict_utils as state_dict_utils,
+        utils as utils,
+        wrap as wrap,
         xla_fully_sharded_data_parallel as xla_fully_sharded_data_parallel,
     )
 

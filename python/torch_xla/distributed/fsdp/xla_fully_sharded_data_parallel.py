@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from torch_xla import _nested, runtime
+from torch_xla import _nested
+from torch_xla._replicas import world
 from torch_xla.distributed.fsdp import wrap
 
 
@@ -60,10 +61,9 @@ class XlaFullyShardedDataParallel(nn.Module):
         **kwargs: Any,
     ) -> None:
         super().__init__()
-        if runtime.world_size() != 1:
+        if world.world_size() != 1:
             raise NotImplementedError(
-                f"XlaFullyShardedDataParallel: {runtime.world_size()} replicas are not supported "
-                "yet"
+                f"XlaFullyShardedDataParallel: {world.world_size()} replicas are not supported yet"
             )
         if param_init_fn is not None:
             param_init_fn(module)
@@ -127,8 +127,8 @@ class XlaFullyShardedDataParallel(nn.Module):
     def get_shard_metadata(self) -> dict[str, Any]:
         """What `consolidate_sharded_state_dicts` must know."""
         return {
-            "rank": runtime.global_ordinal(),
-            "world_size": runtime.world_size(),
+            "rank": world.global_ordinal(),
+            "world_size": world.world_size(),
             "shard_info": {name: list(p.shape) for name, p in self.module.named_parameters()},
         }
 

@@ -5,6 +5,25 @@ from typing import TYPE_CHECKING
 
 import torch_xla.distributed.spmd.operators  # noqa: F401 (registers torch.ops.xla.*)
 from torch_xla import _submodules
+from torch_xla._spmd.mesh import (
+    HybridMesh,
+    Mesh,
+    get_1d_mesh,
+    get_global_mesh,
+    set_global_mesh,
+)
+from torch_xla._spmd.sharding import (
+    ShardingSpec,
+    ShardingType,
+    XLAShard,
+    clear_sharding,
+    local_shards,
+    mark_sharding_with_gradients,
+    shard_as,
+    sharding_of,
+    sharding_text,
+    sharding_type,
+)
 from torch_xla.distributed.spmd.dtensor import (
     auto_policy,
     convert_to_xla_mesh,
@@ -19,13 +38,6 @@ from torch_xla.distributed.spmd.linear import (
     apply_xla_patch_to_nn_linear,
     xla_patched_nn_linear_forward,
 )
-from torch_xla.distributed.spmd.mesh import (
-    HybridMesh,
-    Mesh,
-    get_1d_mesh,
-    get_global_mesh,
-    set_global_mesh,
-)
 from torch_xla.distributed.spmd.sharded_tensor import (
     XLAShardedTensor,
     annotate_custom_sharding,
@@ -33,18 +45,6 @@ from torch_xla.distributed.spmd.sharded_tensor import (
     enable_manual_sharding,
     mark_sharding,
     wrap_if_sharded,
-)
-from torch_xla.distributed.spmd.sharding import (
-    ShardingSpec,
-    ShardingType,
-    XLAShard,
-    clear_sharding,
-    local_shards,
-    mark_sharding_with_gradients,
-    shard_as,
-    sharding_of,
-    sharding_text,
-    sharding_type,
 )
 
 __all__ = [
@@ -82,13 +82,13 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from torch_xla.distributed.spmd import debugging as debugging
-    from torch_xla.distributed.spmd import dtensor as dtensor
-    from torch_xla.distributed.spmd import linear as linear
-    from torch_xla.distributed.spmd import mesh as mesh
-    from torch_xla.distributed.spmd import operators as operators
-    from torch_xla.distributed.spmd import sharded_tensor as sharded_tensor
-    from torch_xla.distributed.spmd import sharding as sharding
+    from torch_xla.distributed.spmd import (
+        debugging as debugging,
+        dtensor as dtensor,
+        linear as linear,
+        operators as operators,
+        sharded_tensor as sharded_tensor,
+    )
 
 
 __getattr__ = _submodules.importing(__name__)

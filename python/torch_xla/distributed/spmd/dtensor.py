@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from torch_xla.distributed.spmd.mesh import Mesh
+from torch_xla._spmd.mesh import Mesh
 from torch_xla.distributed.spmd.sharded_tensor import XLAShardedTensor, mark_sharding
 
 

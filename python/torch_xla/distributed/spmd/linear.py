@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from torch_xla._capture.optimization_barrier import optimization_barrier_
+
 
 def xla_patched_nn_linear_forward(m: nn.Linear, input: Tensor) -> Tensor:
     """What `m(input)` gives."""
@@ -59,7 +61,6 @@ def apply_backward_optimization_barrier(module: torch.nn.Module) -> Any:
     Returns:
         The hook's handle; `remove()` takes it away.
     """
-    from torch_xla.utils.checkpoint import optimization_barrier_
 
     def hook(module: Any, grad_inputs: Any, grad_outputs: Any) -> None:
         del module, grad_outputs

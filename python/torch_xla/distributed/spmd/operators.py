@@ -10,8 +10,8 @@ from typing import Any
 import torch
 
 from torch_xla import _XLAC
-from torch_xla.distributed.spmd.mesh import Mesh
-from torch_xla.distributed.spmd.sharding import ShardingSpec, place
+from torch_xla._spmd.mesh import Mesh
+from torch_xla._spmd.sharding import ShardingSpec, place
 
 _library = torch.library.Library("xla", "FRAGMENT")
 _library.define(

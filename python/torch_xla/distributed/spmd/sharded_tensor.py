@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from torch_xla.distributed.spmd.mesh import Mesh
-from torch_xla.distributed.spmd.sharding import (
+from torch_xla._spmd.mesh import Mesh
+from torch_xla._spmd.sharding import (
     PartitionSpec,
     ShardingSpec,
     ShardingType,

@@ -10,9 +10,11 @@ from torch_xla.experimental.distributed_checkpoint.planners import SPMDLoadPlann
 __all__ = ["CheckpointManager", "SPMDLoadPlanner", "SPMDSavePlanner", "prime_optimizer"]
 
 if TYPE_CHECKING:
-    from torch_xla.experimental.distributed_checkpoint import manager as manager
-    from torch_xla.experimental.distributed_checkpoint import optimizer_state as optimizer_state
-    from torch_xla.experimental.distributed_checkpoint import planners as planners
+    from torch_xla.experimental.distributed_checkpoint import (
+        manager as manager,
+        optimizer_state as optimizer_state,
+        planners as planners,
+    )
 
 
 __getattr__ = _submodules.importing(__name__)

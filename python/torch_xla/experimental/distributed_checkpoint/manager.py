@@ -15,9 +15,7 @@ from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystem
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save as save_in_parts
 
-import torch_xla.torch_xla as _top
-from torch_xla import _causes, _nested
-from torch_xla.core import xla_model as xm
+from torch_xla import _barriers, _causes, _nested, _saving
 
 # A folder that is complete has this file of torch's; one that a killed writer left has not.
 _METADATA = ".metadata"
@@ -178,8 +176,8 @@ class CheckpointManager:
 
     def _on_cpu(self, state_dict: dict[str, Any]) -> dict[str, Any]:
         with _causes.because("saving of a checkpoint"):
-            _top.sync()
-        moved = xm._maybe_convert_to_cpu(state_dict)
+            _barriers.sync()
+        moved = _saving.on_cpu(state_dict)
         # Those that were on the CPU already, as an optimizer's counts of steps, go on changing.
         shared = {id(tensor) for tensor in _tensors(state_dict)}
         copied: dict[str, Any] = _nested.replace(

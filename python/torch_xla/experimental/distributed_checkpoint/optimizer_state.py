@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import torch
 
-import torch_xla.torch_xla as _top
-from torch_xla import _causes
+from torch_xla import _barriers, _causes
 
 
 def prime_optimizer(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
@@ -30,5 +29,5 @@ def prime_optimizer(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
         if rate is not None:
             group["lr"] = rate
     with _causes.because("prime_optimizer"):
-        _top.sync()
+        _barriers.sync()
     return optimizer

@@ -8,14 +8,14 @@ from typing import Any
 
 from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner, DefaultSavePlanner
 
-from torch_xla.core import xla_model as xm
+from torch_xla import _saving
 
 
 class SPMDSavePlanner(DefaultSavePlanner):
     """Saves xla tensors, read together in one transfer."""
 
     def set_up_planner(self, state_dict: dict[str, Any], *args: Any, **kwargs: Any) -> None:
-        super().set_up_planner(xm._maybe_convert_to_cpu(state_dict), *args, **kwargs)
+        super().set_up_planner(_saving.on_cpu(state_dict), *args, **kwargs)
 
 
 class SPMDLoadPlanner(DefaultLoadPlanner):

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from torch_xla import _XLAC, _devices
+from torch_xla import _XLAC, _devices, _saving
 
 _Part = tuple[torch.dtype, int, tuple[int, ...], tuple[int, ...]]
 
@@ -171,9 +171,7 @@ def _refuse_views() -> None:
     @functools.wraps(original)
     def save(obj: object, *args: Any, **kwargs: Any) -> None:
         if _XLAC._xla_runtime_is_initialized():
-            from torch_xla.core import xla_model
-
-            xla_model.check_view_sharing(obj)
+            _saving.check_view_sharing(obj)
         return original(obj, *args, **kwargs)
 
     torch.save = torch.serialization.save = save

@@ -7,6 +7,7 @@ import atexit
 import functools
 import importlib
 import importlib.util
+import pathlib
 import sys
 from collections.abc import Iterable
 from importlib.abc import MetaPathFinder
@@ -15,27 +16,19 @@ from typing import Any
 
 import torch
 
-from torch_xla import (
-    _XLAC,
-    _background,
-    _device_module,
-    _dynamo,
-    _module_moves,
-    _plugins,
-    _serialization,
-)
-from torch_xla.utils import checkpoint
+from torch_xla import _XLAC, _background, _plugins
+from torch_xla._torch import checkpointing, device_module, module_moves, serialization
 
 
 def _seed_along() -> None:
-    """`torch.manual_seed` and `torch.seed` seed the xla devices too. Both call this function of
+    """`torch.manual_seed` and `torch.seed` seed xla devices too. Both call this function of
     torch for devices that it does not know."""
     original = torch.random._seed_custom_device
 
     @functools.wraps(original)
     def _seed_custom_device(seed: int) -> None:
         original(seed)
-        _device_module.manual_seed_all(seed)
+        device_module._seed_with_torch(seed)
 
     torch.random._seed_custom_device = _seed_custom_device
 
@@ -94,35 +87,35 @@ def _teach_control_flow() -> None:
     from torch._higher_order_ops.while_loop import while_loop_op
 
     def cond(*args: Any, **kwargs: Any) -> Any:
-        from torch_xla.experimental import fori_loop
+        from torch_xla._capture import loops
 
-        return fori_loop.cond_operator(*args, **kwargs)
+        return loops.cond_operator(*args, **kwargs)
 
     def while_loop(*args: Any, **kwargs: Any) -> Any:
-        from torch_xla.experimental import fori_loop
+        from torch_xla._capture import loops
 
-        return fori_loop.while_loop_operator(*args, **kwargs)
+        return loops.while_loop_operator(*args, **kwargs)
 
     cond_op.py_impl(torch._C.DispatchKey.XLA)(cond)
     while_loop_op.py_impl(torch._C.DispatchKey.XLA)(while_loop)
 
 
 class _FinderOfOpenxla(MetaPathFinder):
-    """Finds `_dynamo/openxla.py`, which registers "openxla" with Dynamo, in PyTorch's place."""
+    """Finds our `openxla.py`, which registers "openxla" with Dynamo, in PyTorch's place."""
 
     module = "torch._dynamo.backends.torchxla"
 
     def find_spec(self, name: str, path: Any, target: Any = None) -> ModuleSpec | None:
         if name != self.module:
             return None
-        origin = _dynamo.__path__[0] + "/openxla.py"
+        origin = pathlib.Path(__file__).with_name("openxla.py")
         return importlib.util.spec_from_file_location(name, origin)
 
 
 def _serve_openxla() -> None:
     """`torch.compile(backend="openxla")` is ours. Importing Dynamo here would take a second."""
     if _FinderOfOpenxla.module in sys.modules:
-        importlib.import_module("torch_xla._dynamo.openxla")
+        importlib.import_module("torch_xla._torch.openxla")
     else:
         sys.meta_path.insert(0, _FinderOfOpenxla())
 
@@ -135,12 +128,12 @@ def install() -> None:
     # interpreter takes down what they may call.
     atexit.register(_XLAC._shutdown_at_exit)
     _background.install()
-    torch._register_device_module("xla", _device_module)
+    torch._register_device_module("xla", device_module)
     _seed_along()
     _announce_optimizer_kernels()
     _copy_where_the_cpu_copies()
-    _module_moves.install()
-    _serialization.install()
-    checkpoint.install()
+    module_moves.install()
+    serialization.install()
+    checkpointing.install()
     _teach_control_flow()
     _serve_openxla()

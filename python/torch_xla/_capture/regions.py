@@ -10,8 +10,9 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from torch_xla import _XLAC, _closures, _devices
-from torch_xla._closures import ClosedOver
+from torch_xla import _XLAC, _devices
+from torch_xla._capture import closed_over
+from torch_xla._capture.closed_over import ClosedOver
 
 Tensors = Sequence[torch.Tensor]
 Function = Callable[..., Sequence[torch.Tensor]]
@@ -129,7 +130,7 @@ class Captured:
         return [
             tensor if has_grad else tensor.detach()
             for tensor, has_grad in zip(
-                _closures.inside(self.outside), self._outside_has_grad, strict=True
+                closed_over.inside(self.outside), self._outside_has_grad, strict=True
             )
         ]
 
@@ -196,7 +197,7 @@ def gradients(
     inputs = [t.detach().requires_grad_(tracked[i]) for i, t in enumerate(inputs)]
     with torch.enable_grad():
         results = [result for result in function(*inputs) if result.requires_grad]
-    closed = _closures.current()
+    closed = closed_over.current()
     known = [*inputs, *(closed.stand_ins if closed is not None else [])]
     targets = [known[i] for i in wanted]
     found = torch.autograd.grad(results, targets, list(grads), allow_unused=True)
@@ -249,7 +250,7 @@ class PureFunction:
         self._backward: dict[Any, Captured] = {}
 
     def __call__(self, tensors: Tensors) -> Tensors:
-        tensors = _closures.inside(tensors)
+        tensors = closed_over.inside(tensors)
         needs_grad = torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
         captured = self._captured_for(tensors, needs_grad)
         if torch.is_grad_enabled() and not needs_grad:
@@ -285,10 +286,10 @@ class PureFunction:
                 ]
             with torch.set_grad_enabled(needs_grad or torch.is_grad_enabled()):
                 results = list(self._function(*inputs))
-            closed = _closures.current()
+            closed = closed_over.current()
             assert closed is not None
             for leaf in closed.leaks(results, inputs):
-                _closures.warn_of_lost_gradients(self._name, leaf)
+                closed_over.warn_of_lost_gradients(self._name, leaf)
             return results if needs_grad else [result.detach() for result in results]
 
         captured = Captured(forward, tensors, closing_over=self._name, is_kept=True)

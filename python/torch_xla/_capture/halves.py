@@ -12,8 +12,9 @@ import torch
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.overrides import TorchFunctionMode
 
-from torch_xla import _XLAC, _closures, _regions
-from torch_xla._regions import Function, Tensors
+from torch_xla import _XLAC
+from torch_xla._capture import closed_over, regions
+from torch_xla._capture.regions import Function, Tensors
 
 
 def _tracked(stand_ins: Tensors) -> list[torch.Tensor]:
@@ -42,8 +43,8 @@ def _unchanged(tensor: torch.Tensor) -> Callable[[], torch.Tensor]:
         if tensor._version != version:
             raise RuntimeError(
                 "one of the variables needed for gradient computation has been modified by an "
-                f"inplace operation: a {_closures.dtype_and_shape(tensor)} that the function of a "
-                f"loop takes from elsewhere is at version {tensor._version}; expected version "
+                f"inplace operation: a {closed_over.dtype_and_shape(tensor)} that the function of "
+                f"a loop takes from elsewhere is at version {tensor._version}; expected version "
                 f"{version} instead"
             )
         return tensor
@@ -63,7 +64,7 @@ class _Substituting(TorchFunctionMode):
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         del types
-        return _closures.call_replaced(func, args, kwargs, self.replace)
+        return closed_over.call_replaced(func, args, kwargs, self.replace)
 
     def replace(self, tensor: torch.Tensor) -> torch.Tensor:
         return self._substitute(tensor) if _XLAC._is_xla_tensor(tensor) else tensor
@@ -137,7 +138,7 @@ class SavedByAutograd:
 
     def forward(self, function: Function, stand_ins: Tensors) -> tuple[Tensors, Tensors]:
         """The function's results, and what the backward half needs beside arguments."""
-        closed = _closures.current()
+        closed = closed_over.current()
         assert closed is not None
         self._stand_ins = list(stand_ins)
         self._values.handed_over = self._saved
@@ -151,7 +152,7 @@ class SavedByAutograd:
         inputs += closed.stand_ins
         for leaf in closed.leaks(results, inputs):
             if closed.is_kept or not _XLAC._is_xla_tensor(leaf):
-                _closures.warn_of_lost_gradients(closed.name, leaf)
+                closed_over.warn_of_lost_gradients(closed.name, leaf)
             else:
                 closed.add(leaf)
                 inputs.append(leaf)
@@ -181,7 +182,7 @@ class SavedByAutograd:
         if found is not None:
             return found
         # A copy: the function may write to the tensor later.
-        key = (alias, tensor._version, *_regions.type_of(tensor), tensor.storage_offset())
+        key = (alias, tensor._version, *regions.type_of(tensor), tensor.storage_offset())
         place = self._places.get(key)
         if place is None:
             place = self._places[key] = len(self._saved)
@@ -211,7 +212,7 @@ class SavedByAutograd:
     ) -> Sequence[torch.Tensor | None]:
         """The gradients of the function's arguments `wanted`, given those of the results that have
         any."""
-        closed = _closures.current()
+        closed = closed_over.current()
         assert closed is not None
         self._values.handed_over, self._values.arguments = saved, arguments
         self._values.closed_over = closed.stand_ins
@@ -243,7 +244,7 @@ class Partitioned:
     ) -> None:
         self._num_arguments = len(examples)
         self._taken = _taken_from_elsewhere(function, examples)
-        closed = _closures.current()
+        closed = closed_over.current()
         assert closed is not None
         taken = [closed.replace(tensor) for tensor in self._taken]
         inputs = [
@@ -311,7 +312,7 @@ class Partitioned:
 
     def _taken_now(self) -> Tensors:
         """What stands for the tensors taken from elsewhere in this capture."""
-        closed = _closures.current()
+        closed = closed_over.current()
         assert closed is not None
         taken = list(self._taken)
         for place, stand_in in zip(self._places, closed.stand_ins, strict=True):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import types
 from collections.abc import Iterable
 
@@ -16,6 +17,12 @@ import torch
 from torch_xla import _XLAC, _devices, _memory, _plugins
 from torch_xla._devices import DeviceLike
 
+
+class _Thread(threading.local):
+    chose_its_device = False
+
+
+_thread = _Thread()
 _forked_after_use = False
 
 
@@ -72,6 +79,7 @@ def set_device(device: DeviceLike) -> None:
     if index >= 0:
         _XLAC._device_name(index)
         _XLAC._set_current_device(index)
+        _thread.chose_its_device = True
 
 
 class device:  # noqa: N801 (as in torch.cuda)
@@ -79,14 +87,15 @@ class device:  # noqa: N801 (as in torch.cuda)
 
     def __init__(self, device: DeviceLike) -> None:
         self._index = -1 if device is None else _devices.index_of(device)
-        self._previous = -1
+        self._previous = (-1, False)
 
     def __enter__(self) -> None:
-        self._previous = current_device()
+        self._previous = current_device(), _thread.chose_its_device
         set_device(self._index)
 
     def __exit__(self, *exception: object) -> None:
-        _XLAC._set_current_device(self._previous)
+        index, _thread.chose_its_device = self._previous
+        _XLAC._set_current_device(index)
 
 
 class device_of(device):  # noqa: N801 (as in torch.cuda)
@@ -142,6 +151,17 @@ def manual_seed_all(seed: int) -> None:
     """Seed the random generators of all devices. Makes no client."""
     for generator in _generators():
         generator.manual_seed(int(seed))
+
+
+def _seed_with_torch(seed: int) -> None:
+    """What `torch.manual_seed` does to xla devices: it seeds all of them, as for other kinds of
+    devices. But a thread that was started and then chose its device is a replica, or stands for
+    one: it seeds that device alone, and leaves those of its peers to them. Makes no client."""
+    is_main = threading.current_thread() is threading.main_thread()
+    if _thread.chose_its_device and not is_main:
+        manual_seed(seed)
+    else:
+        manual_seed_all(seed)
 
 
 def seed() -> None:

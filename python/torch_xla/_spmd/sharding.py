@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from torch_xla import _XLAC, _nested
-from torch_xla.distributed.spmd.mesh import Mesh, get_global_mesh
+from torch_xla._spmd.mesh import Mesh, get_global_mesh
 
 # Per dimension of a tensor: None, or the axis or axes of the mesh that split it.
 PartitionSpec = Sequence[Any]

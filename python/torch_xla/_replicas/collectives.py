@@ -9,8 +9,9 @@ from typing import Any
 
 import torch
 
-from torch_xla import _XLAC, _devices, _nested, runtime
-from torch_xla._devices import DeviceLike
+from torch_xla import _XLAC, _nested, _saving
+from torch_xla._replicas import world
+from torch_xla._replicas.groups import Groups, check_groups, check_shares
 
 REDUCE_SUM = "sum"
 REDUCE_MUL = "mul"
@@ -21,28 +22,11 @@ REDUCE_MAX = "max"
 
 _REDUCE_TYPES = (REDUCE_SUM, REDUCE_MUL, REDUCE_AND, REDUCE_OR, REDUCE_MIN, REDUCE_MAX)
 
-Groups = Sequence[Sequence[int]] | None
-
 
 def _check_reduce_type(what: str, reduce_type: str) -> None:
     if reduce_type not in _REDUCE_TYPES:
         raise ValueError(
             f"{what}: the reduction must be one of {', '.join(_REDUCE_TYPES)}, got {reduce_type!r}"
-        )
-
-
-def _check_groups(what: str, groups: Groups) -> None:
-    members = [ordinal for group in groups or [[0]] for ordinal in group]
-    if members != [0]:
-        raise ValueError(
-            f"{what}: the groups must hold each replica once; there is one, 0, got {groups}"
-        )
-
-
-def _check_shares(what: str, count: int) -> None:
-    if count != runtime.world_size():
-        raise ValueError(
-            f"{what}: expected as many parts as replicas, {runtime.world_size()}, got {count}"
         )
 
 
@@ -83,7 +67,7 @@ def all_reduce(
     """
     del pin_layout
     _check_reduce_type("all_reduce", reduce_type)
-    _check_groups("all_reduce", groups)
+    check_groups("all_reduce", groups)
     if isinstance(inputs, torch.Tensor):
         return _scaled(inputs, scale)
     if scale != 1.0:
@@ -115,7 +99,7 @@ def all_gather(
 ) -> Any:
     """The replicas' tensors, one behind the other along `dim`; in `output` if that is given."""
     del pin_layout, channel_id, use_global_device_ids
-    _check_groups("all_gather", groups)
+    check_groups("all_gather", groups)
     if isinstance(value, torch.Tensor):
         return _into(output, torch.cat([value], dim))
     return _into(output, [torch.cat([tensor], dim) for tensor in value])
@@ -137,8 +121,8 @@ def reduce_scatter(
     given."""
     del pin_layout, channel_id, use_global_device_ids
     _check_reduce_type("reduce_scatter", reduce_type)
-    _check_groups("reduce_scatter", groups)
-    _check_shares("reduce_scatter: shard_count", shard_count)
+    check_groups("reduce_scatter", groups)
+    check_shares("reduce_scatter: shard_count", shard_count)
     if isinstance(input, torch.Tensor):
         input.size(scatter_dim)  # raises if there is no such dimension
         return _into(output, _scaled(input, scale))
@@ -191,8 +175,8 @@ def all_to_all(
     """Split along one dimension, send a part to each replica, and put what comes behind each other
     along another."""
     del pin_layout
-    _check_groups("all_to_all", groups)
-    _check_shares("all_to_all: split_count", split_count)
+    check_groups("all_to_all", groups)
+    check_shares("all_to_all: split_count", split_count)
     return torch.cat(value.chunk(split_count, split_dimension), concat_dimension)
 
 
@@ -215,7 +199,7 @@ def collective_broadcast(
 ) -> None:
     """Replace the tensors, in place, by those of one replica."""
     del tensors, pin_layout
-    _check_groups("collective_broadcast", groups)
+    check_groups("collective_broadcast", groups)
     if root_ordinal != 0:
         raise ValueError(f"collective_broadcast: there is no replica {root_ordinal}")
 
@@ -244,39 +228,16 @@ def mesh_reduce(tag: str, data: Any, reduce_fn: Callable[[list[Any]], Any]) -> A
 
 
 def _on_cpu(data: Any) -> Any:
-    def is_ours(value: Any) -> bool:
-        return isinstance(value, torch.Tensor) and _XLAC._is_xla_tensor(value)
-
-    return _nested.replace(data, is_ours, _XLAC._to_cpu)
+    return _nested.replace(data, _saving.is_ours, _XLAC._to_cpu)
 
 
 def do_on_ordinals(
     target: Callable[..., Any], data: Sequence[Any] = (), ordinals: Sequence[int] = (0,)
 ) -> None:
     """Call `target(*data)` in the replicas `ordinals`, tensors being moved to the CPU; all wait."""
-    if runtime.global_ordinal() in ordinals:
+    if world.global_ordinal() in ordinals:
         target(*_on_cpu(tuple(data)))
     rendezvous("torch_xla.core.xla_model.do_on_ordinals")
-
-
-def set_replication(device: DeviceLike, devices: Sequence[DeviceLike]) -> None:
-    """Say with which devices this thread's device makes a group of replicas.
-
-    Raises:
-        NotImplementedError: there are several.
-    """
-    others = {_devices.index_of(d) for d in devices} - {_devices.index_of(device)}
-    if others:
-        raise NotImplementedError(
-            "set_replication: replicas on several devices are not supported yet, got "
-            f"{', '.join(str(d) for d in devices)}"
-        )
-
-
-def xla_replication_devices(local_devices: Sequence[DeviceLike] | None = None) -> list[str]:
-    """The hardware names of the devices that make a group of replicas."""
-    chosen = [0] if local_devices is None else [_devices.index_of(d) for d in local_devices]
-    return [_XLAC._device_name(index) for index in chosen]
 
 
 # Sent and not received: a replica's messages to itself, by channel.
@@ -329,7 +290,7 @@ class CoalescingBuckets:
         groups: Groups = None,
         bucket_cap_mb: int = 160,
     ) -> None:
-        _check_groups("CoalescingBuckets", groups)
+        check_groups("CoalescingBuckets", groups)
         self._func = func
         self._inputs = list(input_list)
         self._outputs = list(output_list) if output_list is not None else None

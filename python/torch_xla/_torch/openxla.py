@@ -1,7 +1,7 @@
-"""The backends "openxla" and "openxla_eval" of `torch.compile`. `_integration` has Dynamo import
+"""The backends "openxla" and "openxla_eval" of `torch.compile`. `integration` has Dynamo import
 this module in the place of PyTorch's, which registers backends of these names.
 
-PyTorch's "openxla" is AOTAutograd around `dynamo_bridge`, and so is this one. But in inference
+PyTorch's "openxla" is AOTAutograd around `core.dynamo_bridge`, and so is this one. But in inference
 AOTAutograd mostly finds that a graph neither writes its arguments nor returns views; its wrappers
 then pass arguments and results on, which takes longer than the launch. Such graphs are called
 directly.
@@ -20,8 +20,8 @@ from torch._functorch._aot_autograd.utils import make_boxed_func
 from torch._guards import TracingContext
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from torch_xla.core import dynamo_bridge
-from torch_xla.core.dynamo_bridge import Graph
+from torch_xla._torch import dynamo_graphs
+from torch_xla._torch.dynamo_graphs import Graph
 
 
 def _program(model: torch.fx.GraphModule, keeps_views: bool) -> Graph:
@@ -33,7 +33,7 @@ def _program(model: torch.fx.GraphModule, keeps_views: bool) -> Graph:
         nonlocal graph, program
         source = graph  # another thread may be here too
         if source is not None:
-            program = dynamo_bridge.extract_compiled_graph(source, args, keeps_views=keeps_views)
+            program = dynamo_graphs.extract_compiled_graph(source, args, keeps_views=keeps_views)
             graph = None
         assert program is not None
         return program(*args)

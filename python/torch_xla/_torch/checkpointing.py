@@ -1,0 +1,48 @@
+"""The barrier in `torch.utils.checkpoint`: what a part of the forward pass computes is not kept for
+the backward pass but computed again.
+
+XLA would see that the second computation is the first one's, and keep the first one's results after
+all. A barrier that the compiler may not look behind, around what the second starts from, prevents
+it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.utils.checkpoint
+
+from torch_xla._capture.optimization_barrier import behind_barrier
+
+
+def install() -> None:
+    """Put the barrier where `torch.utils.checkpoint` computes again."""
+    module: Any = torch.utils.checkpoint
+    make_generator = module._checkpoint_without_reentrant_generator
+    detach_variable = module.detach_variable
+
+    @functools.wraps(make_generator)
+    def with_barrier(fn: Callable[..., Any], *rest: Any, **kwargs: Any) -> Any:
+        # The forward pass calls the user's function itself; this one computes it again.
+        @functools.wraps(fn)
+        def again(*args: Any, **keywords: Any) -> Any:
+            args, keywords = behind_barrier((args, keywords))
+            return fn(*args, **keywords)
+
+        return make_generator(again, *rest, **kwargs)
+
+    @functools.wraps(detach_variable)
+    def detachedbehind_barrier(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+        detached = detach_variable(inputs)
+        with torch.no_grad():
+            moved = behind_barrier(detached)
+        return tuple(
+            m.requires_grad_(d.requires_grad) if isinstance(d, torch.Tensor) and m is not d else m
+            for m, d in zip(moved, detached, strict=True)
+        )
+
+    module._checkpoint_without_reentrant_generator = with_barrier
+    module.detach_variable = detachedbehind_barrier
