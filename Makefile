@@ -115,7 +115,7 @@ fuzz: $(ENVIRONMENT) install
 	failed=; for name in $(FUZZ); do \
 	  XLA_PERSISTENT_CACHE=0 \
 	  XLA_FLAGS="--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false" \
-	  python tests/$$name.py --first $(FUZZ_FIRST) --count $(FUZZ_COUNT) || failed="$$failed $$name"; \
+	  python tests/programs/$$name.py --first $(FUZZ_FIRST) --count $(FUZZ_COUNT) || failed="$$failed $$name"; \
 	done; test -z "$$failed"
 
 # Renews the pins of what train.txt and dev.txt pull in.

@@ -2,8 +2,8 @@
 
 Two to four statements: each writes to a random view of `x`, and what it writes is computed from
 other elements of the same memory, seen through another view. XLA does such updates in place, so
-that it must have read what it overwrites. `python tests/memory_programs.py --count 20000` runs many
-by hand.
+that it must have read what it overwrites. `python tests/programs/memory_programs.py --count 20000`
+runs many by hand.
 """
 
 from __future__ import annotations

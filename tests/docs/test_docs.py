@@ -18,7 +18,7 @@ import sys
 
 import pytest
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("benchmarks/*.md")])
 PYTHON = re.compile(
     r"^```python\n(?P<code>.*?)^```\n(?:(?:\n|[^`\n]+\n){0,3}^```text\n(?P<printed>.*?)^```\n)?",

@@ -1,4 +1,4 @@
-"""The programs of tests/deaths.txt, as `test_deaths.py` has them run in a child process."""
+"""The programs of tests/ops/deaths.txt, as `test_deaths.py` has them run in a child process."""
 
 from __future__ import annotations
 

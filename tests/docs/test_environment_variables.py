@@ -15,7 +15,7 @@ import torch_xla.core.xla_env_vars as xenv
 from torch_xla import _XLAC
 from torch_xla._dynamo import dynamo_backend2
 
-DOCS = pathlib.Path(__file__).parent.parent / "docs"
+DOCS = pathlib.Path(__file__).resolve().parents[2] / "docs"
 LISTED = """
     PJRT_DEVICE PJRT_SELECT_DEFAULT_DEVICE PJRT_LIBRARY_PATH TPU_LIBRARY_PATH XPU_LIBRARY_PATH
     NEURON_LIBRARY_PATH PJRT_DYNAMIC_PLUGINS XLA_REGISTER_INSTALLED_PLUGINS CPU_NUM_DEVICES

@@ -1,8 +1,8 @@
 """Random programs of views, in-place writes and gradients, run on the CPU and on xla alike.
 
 `ViewPrograms` grows a program while running it on the CPU, so that every line fits the shapes at
-hand; random_programs.py runs, compares and shrinks. By hand: `python tests/view_programs.py --first
-0 --count 500`.
+hand; random_programs.py runs, compares and shrinks. By hand:
+`python tests/programs/view_programs.py --first 0 --count 500`.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Beside operators, views and in-place writes: leaves of any strides, several back
 roots, `torch.autograd.grad` and gradients of gradients, hooks that look at gradients or change
 them, checkpointing, custom Functions, writes that autograd does not see, optimizers between passes.
 A program ends with the gradient of every tensor that has one. random_programs.py runs, compares and
-shrinks. By hand: `python tests/autograd_programs.py --first 0 --count 500`.
+shrinks. By hand: `python tests/programs/autograd_programs.py --first 0 --count 500`.
 """
 
 from __future__ import annotations

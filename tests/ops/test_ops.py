@@ -1,6 +1,6 @@
 """PyTorch's op database on the device: values, gradients, and which operators leave the device.
 
-`tests/op_exceptions.txt` names every entry that does not run wholly on the device, with what is
+`tests/ops/op_exceptions.txt` names every entry that does not run wholly on the device, with what is
 expected of it; anything else must be right and lowered, and a listed entry that does better fails.
 No entry does worse than `tools/conformance/float32.txt` says, the source of docs/op_coverage.md.
 """

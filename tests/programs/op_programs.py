@@ -1,8 +1,8 @@
 """Random programs over PyTorch's op database: elementwise, reduction, shape, view and in-place
 calls on tensors of several dtypes, broadcast against each other, with gradients.
 
-`PYTHONPATH=tools/conformance python tests/op_programs.py --count 10000` runs them by the hour and
-prints those that differ, after leaving out every step that is not needed for it.
+`PYTHONPATH=tools/conformance python tests/programs/op_programs.py --count 10000` runs them by the
+hour and prints those that differ, after leaving out every step that is not needed for it.
 """
 
 from __future__ import annotations

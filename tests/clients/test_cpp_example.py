@@ -10,7 +10,7 @@ import pytest
 
 from torch_xla import _plugins
 
-BUILD = pathlib.Path(__file__).resolve().parent.parent / "build"
+BUILD = pathlib.Path(__file__).resolve().parents[2] / "build"
 EXAMPLES = sorted(BUILD.glob("*/example_matmul"))
 
 

@@ -11,7 +11,7 @@ from decompositions import DECOMPOSITIONS
 
 import torch_xla
 
-SCRIPT = pathlib.Path(__file__).resolve().parent.parent / "tools" / "op_coverage.py"
+SCRIPT = pathlib.Path(__file__).resolve().parents[2] / "tools" / "op_coverage.py"
 
 
 def test_page_is_current():

@@ -1,5 +1,4 @@
-"""A fixed number of random programs over the op database; `tests/op_programs.py` runs them by the
-hour."""
+"""A fixed number of random programs over the op database; op_programs.py runs them by the hour."""
 
 from __future__ import annotations
 

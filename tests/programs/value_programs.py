@@ -5,7 +5,7 @@ reversed, NaN, infinities, zeros with a sign, subnormal numbers.
 A program is a list of Python lines over named tensors. `ValueProgramMaker` grows one while running
 it on the CPU, and keeps for each tensor what its values may be used for (`Fact`): where XLA may
 round otherwise, no step function follows; where the device promises no sign of a zero, nothing
-looks at it. `python tests/value_programs.py --first 0 --count 500` runs them by hand.
+looks at it. `python tests/programs/value_programs.py --first 0 --count 500` runs them by hand.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The models that tests train and benchmarks time: an MLP, a CNN, ResNets, a GPT-2 and a BERT.
 
 Small definitions of our own, with the layers and the wiring of the originals. Each is built on the
-CPU from torch's random state; `tests/test_training.py` says what must hold for them.
+CPU from torch's random state; `tests/training/test_training.py` says what must hold for them.
 """
 
 from __future__ import annotations

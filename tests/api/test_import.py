@@ -74,7 +74,7 @@ def test_every_submodule_is_an_attribute_of_its_package():
 
 def test_import_from_the_root_of_the_clone():
     """Python puts the working directory first: no folder there may be called torch_xla."""
-    root = pathlib.Path(__file__).resolve().parents[1]
+    root = pathlib.Path(__file__).resolve().parents[2]
     code = (
         "import torch, torch_xla; print(torch.ones(2, device='xla').tolist(), torch_xla.__file__)"
     )

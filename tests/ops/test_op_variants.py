@@ -2,7 +2,7 @@
 wrongly; other dtypes; and PyTorch's databases of modules and optimizers.
 
 A fixed part of the entries, so that a run stays short; `tools/conformance` has them all. What is
-known to differ stands in `tests/op_variant_exceptions.txt`, strictly.
+known to differ stands in `tests/ops/op_variant_exceptions.txt`, strictly.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ import sys
 import torch
 from sklearn.datasets import load_digits
 
-EXAMPLE = pathlib.Path(__file__).parent.parent / "examples" / "mnist.py"
+EXAMPLE = pathlib.Path(__file__).resolve().parents[2] / "examples" / "mnist.py"
 
 
 def run_example(*args: str) -> str:

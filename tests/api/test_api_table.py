@@ -732,7 +732,7 @@ def is_setting(name: str) -> Callable[[], bool]:
     return lambda: torch_xla._XLAC._get_setting(name) is not None and f"`{name}`" in SETTINGS_PAGE
 
 
-DOCS = pathlib.Path(__file__).parent.parent.joinpath("docs")
+DOCS = pathlib.Path(__file__).resolve().parents[2].joinpath("docs")
 SETTINGS_PAGE = DOCS.joinpath("settings.md").read_text()
 EXPLANATIONS = DOCS.joinpath("environment_variables.md").read_text()
 A9 = {name: is_setting(name) for name in A9_NAMES} | {
