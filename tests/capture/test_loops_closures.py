@@ -238,18 +238,25 @@ def test_barriers_between_forward_and_backward(device):
     w = torch.randn(3, 3, device=device, requires_grad=True)
     x = torch.randn(2, 2, 3, device=device)
 
-    def inner(c, t):
-        return torch.tanh(c @ w + t), c @ w
+    def step(loop, w, x, barrier):
+        def inner(c, t):
+            return torch.tanh(c @ w + t), c @ w
 
-    def turn(c, t):
-        c, ys = scan(inner, c, torch.stack([t, t * 2]))
-        return c, ys.sum()
+        def turn(c, t):
+            c, ys = loop(inner, c, torch.stack([t, t * 2]))
+            return c, ys.sum()
 
-    for _ in range(20):  # a thread held on to tensors of the capture for a moment
-        last, ys = scan(turn, zeros(device), x)
-        torch_xla.sync()
+        last, ys = loop(turn, zeros(w.device), x)
+        barrier()
         (last.sum() + ys.sum()).backward()
-        torch_xla.sync()
+        barrier()
+        gradient, w.grad = w.grad.cpu(), None
+        return gradient
+
+    expected = step(unrolled, w.detach().cpu().requires_grad_(), x.cpu(), lambda: None)
+    for _ in range(20):  # a thread held on to tensors of the capture for a moment
+        found = step(scan, w, x, torch_xla.sync)
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("partition_fn", [default_partition, min_cut_rematerialization_partition])

@@ -24,14 +24,17 @@ def batches(count, size=2):
     return [(torch.full((size,), float(i)), {"target": torch.tensor([i])}) for i in range(count)]
 
 
+def loading_threads():
+    return [t for t in threading.enumerate() if t.name in ("xla-load", "xla-upload")]
+
+
 @pytest.fixture(autouse=True)
 def no_thread_is_left():
     yield
     gc.collect()
-    for thread in threading.enumerate():
-        if thread.name in ("xla-load", "xla-upload"):
-            thread.join(timeout=20)
-            assert not thread.is_alive(), thread.name
+    for thread in loading_threads():
+        thread.join(timeout=20)
+        assert not thread.is_alive(), thread.name
 
 
 def test_batches_come_in_order_on_the_device(device):
@@ -125,10 +128,25 @@ def test_none_is_a_batch_like_any_other(device, threads):
     assert loader.next_item(device, ended) is ended and loader.next_item(device) is None
 
 
+@pytest.mark.timeout(60)
 def test_early_exit_ends_the_threads(device):
-    endless = (torch.ones(1) for _ in iter(int, 1))
-    for _ in pl.MpDeviceLoader(endless, device, loader_prefetch_size=1, device_prefetch_size=1):
+    taken = []
+
+    def endless():
+        while True:
+            taken.append(None)
+            yield torch.ones(1)
+
+    sizes = {"loader_prefetch_size": 1, "device_prefetch_size": 1}
+    for batch in pl.MpDeviceLoader(endless(), device, **sizes):
+        threads = loading_threads()
+        assert batch.item() == 1 and {t.name for t in threads} == {"xla-load", "xla-upload"}
         break
+    for thread in threads:
+        thread.join(timeout=20)
+    assert not any(thread.is_alive() for thread in threads)
+    # The loop's batch, one in each queue and one in each thread's hands.
+    assert len(taken) <= 5
 
 
 def test_dataset_loaders_and_their_types(device):
