@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import importlib
 import io
-import pathlib
 import re
 import tempfile
 import types
@@ -20,6 +19,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed.checkpoint as dcp
+from clone import ROOT
 from torch import nn
 
 import torch_xla
@@ -732,9 +732,8 @@ def is_setting(name: str) -> Callable[[], bool]:
     return lambda: torch_xla._XLAC._get_setting(name) is not None and f"`{name}`" in SETTINGS_PAGE
 
 
-DOCS = pathlib.Path(__file__).resolve().parents[2].joinpath("docs")
-SETTINGS_PAGE = DOCS.joinpath("settings.md").read_text()
-EXPLANATIONS = DOCS.joinpath("environment_variables.md").read_text()
+SETTINGS_PAGE = ROOT.joinpath("docs", "settings.md").read_text()
+EXPLANATIONS = ROOT.joinpath("docs", "environment_variables.md").read_text()
 A9 = {name: is_setting(name) for name in A9_NAMES} | {
     name: is_explained(name) for name in A9_EXPLAINED
 }

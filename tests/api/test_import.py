@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import pathlib
 import subprocess
 import sys
 
 import pytest
+from clone import ROOT
 from processes import run_in_process
 
 
@@ -74,11 +74,10 @@ def test_every_submodule_is_an_attribute_of_its_package():
 
 def test_import_from_the_root_of_the_clone():
     """Python puts the working directory first: no folder there may be called torch_xla."""
-    root = pathlib.Path(__file__).resolve().parents[2]
     code = (
         "import torch, torch_xla; print(torch.ones(2, device='xla').tolist(), torch_xla.__file__)"
     )
-    run = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True)
+    run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
     assert run.stdout.startswith("[1.0, 1.0]")
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-import pathlib
 import subprocess
 
 import pytest
+from clone import ROOT
 
 from torch_xla import _plugins
 
-BUILD = pathlib.Path(__file__).resolve().parents[2] / "build"
-EXAMPLES = sorted(BUILD.glob("*/example_matmul"))
+EXAMPLES = sorted(ROOT.glob("build/*/example_matmul"))
 
 
 @pytest.mark.skipif(not EXAMPLES, reason="not built: cmake --build build/release -t cpp_tests")

@@ -8,17 +8,16 @@ quotes it, up to white space.
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
 import pathlib
 import re
 import subprocess
 import sys
 
+import page_blocks
 import pytest
+from clone import ROOT
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("benchmarks/*.md")])
 PYTHON = re.compile(
     r"^```python\n(?P<code>.*?)^```\n(?:(?:\n|[^`\n]+\n){0,3}^```text\n(?P<printed>.*?)^```\n)?",
@@ -36,23 +35,11 @@ def pages_with(pattern: re.Pattern[str]) -> list[pathlib.Path]:
     return [page for page in PAGES if pattern.search(page.read_text())]
 
 
-def run_blocks(codes: list[str]) -> list[str]:
-    """What each block prints."""
-    namespace: dict[str, object] = {"__name__": "__page__"}
-    printed = []
-    for code in codes:
-        out = io.StringIO()
-        with contextlib.redirect_stdout(out):
-            exec(compile(code, "page", "exec"), namespace)
-        printed.append(out.getvalue())
-    return printed
-
-
 @pytest.mark.parametrize("page", pages_with(PYTHON), ids=named)
 def test_code_of_page_runs_and_prints_what_it_says(page):
     blocks = list(PYTHON.finditer(page.read_text()))
     done = subprocess.run(
-        [sys.executable, __file__],
+        [sys.executable, page_blocks.__file__],
         input=json.dumps([block["code"] for block in blocks]),
         capture_output=True,
         text=True,
@@ -76,7 +63,3 @@ def test_quoted_sources_are_current(page):
 def test_links_of_page_lead_somewhere(page):
     for target, _ in LINK.findall(page.read_text()):
         assert (page.parent / target).exists(), target
-
-
-if __name__ == "__main__":
-    print(json.dumps(run_blocks(json.load(sys.stdin))))

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import pathlib
 import re
 import sys
 from importlib import metadata
 
 import pytest
 import torch
+from clone import ROOT
 from processes import run_in_process
 
 import torch_xla.core.xla_env_vars as xenv
 from torch_xla import _XLAC
 from torch_xla._dynamo import dynamo_backend2
 
-DOCS = pathlib.Path(__file__).resolve().parents[2] / "docs"
+DOCS = ROOT / "docs"
 LISTED = """
     PJRT_DEVICE PJRT_SELECT_DEFAULT_DEVICE PJRT_LIBRARY_PATH TPU_LIBRARY_PATH XPU_LIBRARY_PATH
     NEURON_LIBRARY_PATH PJRT_DYNAMIC_PLUGINS XLA_REGISTER_INSTALLED_PLUGINS CPU_NUM_DEVICES
@@ -92,7 +92,7 @@ def test_backend_under_its_other_names(device):
 
 
 def test_backend_of_old_programs_is_registered():
-    pyproject = (DOCS.parent / "pyproject.toml").read_text()
+    pyproject = (ROOT / "pyproject.toml").read_text()
     entry = re.search(r'torchxla_trace_once = "(.*?):(.*?)"', pyproject)
     assert entry is not None
     assert getattr(sys.modules[entry[1]], entry[2]) is dynamo_backend2.dynamo_backend

@@ -10,9 +10,10 @@ import subprocess
 import sys
 
 import torch
+from clone import ROOT
 from sklearn.datasets import load_digits
 
-EXAMPLE = pathlib.Path(__file__).resolve().parents[2] / "examples" / "mnist.py"
+EXAMPLE = ROOT / "examples" / "mnist.py"
 
 
 def run_example(*args: str) -> str:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import pathlib
 import subprocess
 import sys
 
 import op_coverage
+from clone import ROOT
 from decompositions import DECOMPOSITIONS
 
 import torch_xla
 
-SCRIPT = pathlib.Path(__file__).resolve().parents[2] / "tools" / "op_coverage.py"
+SCRIPT = ROOT / "tools" / "op_coverage.py"
 
 
 def test_page_is_current():
