@@ -20,7 +20,7 @@ FORMATTED := $(shell find src tests examples tools -name '*.cpp' -o -name '*.h')
 # Files are handed out whole: the counts that tests assert may depend on what their file ran before.
 PYTEST_FLAGS ?= --numprocesses auto --maxprocesses 4 --dist loadfile
 
-.PHONY: train test test-cpp test-release test-asan test-tsan test-python bench \
+.PHONY: train test test-cpp test-release test-asan test-tsan test-plugin test-python bench \
         lint format tidy size docs conformance fuzz relock setup install clean
 
 train: install
@@ -58,6 +58,11 @@ test-asan test-tsan: test-%: $(ENVIRONMENT)
 	test -f build/$*/build.ninja || cmake --preset $*
 	cmake --build --preset $*
 	ctest --preset $*
+
+# What src/pjrt needs of a plugin, of the one that PJRT_LIBRARY_PATH names.
+test-plugin: $(ENVIRONMENT) install
+	cmake --build build/release --target pjrt_test
+	build/release/pjrt_test '[PJRT_LIBRARY_PATH]'
 
 test-python: $(ENVIRONMENT) install
 	pytest $(PYTEST_FLAGS)
@@ -115,7 +120,7 @@ fuzz: $(ENVIRONMENT) install
 	failed=; for name in $(FUZZ); do \
 	  XLA_PERSISTENT_CACHE=0 \
 	  XLA_FLAGS="--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false" \
-	  python tests/$$name.py --first $(FUZZ_FIRST) --count $(FUZZ_COUNT) || failed="$$failed $$name"; \
+	  python tests/programs/$$name.py --first $(FUZZ_FIRST) --count $(FUZZ_COUNT) || failed="$$failed $$name"; \
 	done; test -z "$$failed"
 
 # Renews the pins of what train.txt and dev.txt pull in.

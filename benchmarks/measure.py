@@ -18,7 +18,7 @@ from pathlib import Path
 # A program that an earlier run left on the disk would not be compiled.
 os.environ["XLA_PERSISTENT_CACHE"] = "0"
 # The models are those that the tests train.
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "support"))
 
 
 @dataclasses.dataclass

@@ -8,8 +8,8 @@ takes them apart on every device, above autograd. What is lowered as a whole alt
 take it apart stands in `src/ops`; what is kept whole although torch would, in
 `src/aten/composites.cpp`.
 
-`tests/test_op_coverage.py` compares this list with what the dispatcher says, so that an operator
-that loses its lowering cannot slip in here unseen.
+`tests/ops/test_op_coverage.py` compares this list with what the dispatcher says, so that an
+operator that loses its lowering cannot slip in here unseen.
 """
 
 from __future__ import annotations

@@ -60,15 +60,15 @@ DATABASE_MEANING = {
     "dynamic": "sized by data: one barrier, counted with the user's line",
     "fallback": "in some sample an operator runs on the CPU",
     "refused": "of tensors that do not exist here (sparse, complex32): an error with the way round",
-    "wrong": "differs from the CPU; `tests/op_exceptions.txt` says how and why",
+    "wrong": "differs from the CPU; `tests/ops/op_exceptions.txt` says how and why",
 }
 
 DATABASE = """\
 `tools/conformance` runs every sample of every entry of PyTorch's `op_db` on the device and on the
 CPU, forward and backward, and compares values, dtypes and shapes, with PyTorch's own tolerances.
-These are the outcomes in float32; `tests/op_exceptions.txt` names the entries that round otherwise,
-and `tests/test_ops.py` runs up to 24 samples of each again. Of {static} entries whose results are
-not sized by data, {percent:.1f} percent run without any fallback."""
+These are the outcomes in float32; `tests/ops/op_exceptions.txt` names the entries that round
+otherwise, and `tests/ops/test_ops.py` runs up to 24 samples of each again. Of {static} entries
+whose results are not sized by data, {percent:.1f} percent run without any fallback."""
 
 DECOMPOSED = """\
 Where a lowering would add nothing, torch's own kernels in C++ call other operators, which are

@@ -1,6 +1,6 @@
 // A small test harness: TEST(claim) { ... } registers a test, EXPECT* record failures with their
 // place, and run_tests runs all tests or those whose name contains the first argument. The closing
-// line reads "N passed, N failed".
+// line reads "N passed, N failed", and how many were unsupported or expected to fail, if any.
 #pragma once
 
 #include <chrono>
@@ -8,6 +8,7 @@
 #include <exception>
 #include <functional>
 #include <iostream>
+#include <map>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -15,9 +16,18 @@
 
 namespace torch_xla::testing {
 
+// How a test ended. Unsupported: what it is about is not there, which is neither right nor wrong.
+// Expected failure: what it claims is known not to hold.
+enum class Outcome { kPassed, kFailed, kUnsupported, kExpectedFailure };
+
+// Thrown by a test that cannot be run, with what it lacks.
+struct Unsupported {
+  std::string what;
+};
+
 struct TestCase {
-  const char* name;
-  std::function<void()> body;
+  std::string name;
+  std::function<Outcome()> run;
 };
 
 inline std::vector<TestCase>& test_cases() {
@@ -29,12 +39,6 @@ inline int& failures_in_test() {
   static int count = 0;
   return count;
 }
-
-struct Registration {
-  Registration(const char* name, std::function<void()> body) {
-    test_cases().push_back({name, std::move(body)});
-  }
-};
 
 inline void record_failure(const char* file, int line, const std::string& what) {
   ++failures_in_test();
@@ -69,27 +73,39 @@ void expect_throws(F&& body, const std::string& substring, const char* file, int
   record_failure(file, line, "expected an error containing \"" + substring + "\", got none");
 }
 
+inline Outcome outcome_of(const std::string& name, const std::function<void()>& body) {
+  failures_in_test() = 0;
+  try {
+    body();
+  } catch (const Unsupported& unsupported) {
+    std::cerr << "UNSUPPORTED " << name << ": " << unsupported.what << "\n";
+    return failures_in_test() == 0 ? Outcome::kUnsupported : Outcome::kFailed;
+  } catch (const std::exception& e) {
+    record_failure(name.c_str(), 0, std::string("uncaught exception: ") + e.what());
+  }
+  return failures_in_test() == 0 ? Outcome::kPassed : Outcome::kFailed;
+}
+
+struct Registration {
+  Registration(const std::string& name, const std::function<void()>& body) {
+    test_cases().push_back({name, [=] { return outcome_of(name, body); }});
+  }
+};
+
 inline int run_tests(int argc, char** argv) {
   const std::string filter = argc > 1 ? argv[1] : "";
-  int passed = 0;
-  int failed = 0;
+  std::map<Outcome, int> count;
   for (const TestCase& test : test_cases()) {
-    if (std::string(test.name).find(filter) == std::string::npos) continue;
-    failures_in_test() = 0;
-    try {
-      test.body();
-    } catch (const std::exception& e) {
-      record_failure(test.name, 0, std::string("uncaught exception: ") + e.what());
-    }
-    if (failures_in_test() == 0) {
-      ++passed;
-    } else {
-      ++failed;
-      std::cerr << "FAILED " << test.name << "\n";
-    }
+    if (test.name.find(filter) == std::string::npos) continue;
+    const Outcome outcome = test.run();
+    ++count[outcome];
+    if (outcome == Outcome::kFailed) std::cerr << "FAILED " << test.name << "\n";
   }
-  std::cout << passed << " passed, " << failed << " failed" << std::endl;
-  return failed == 0 && passed > 0 ? 0 : 1;
+  std::cout << count[Outcome::kPassed] << " passed, " << count[Outcome::kFailed] << " failed";
+  if (const int n = count[Outcome::kUnsupported]) std::cout << ", " << n << " unsupported";
+  if (const int n = count[Outcome::kExpectedFailure]) std::cout << ", " << n << " expected to fail";
+  std::cout << std::endl;
+  return count[Outcome::kFailed] == 0 && count[Outcome::kPassed] > 0 ? 0 : 1;
 }
 
 // Runs `condition` until it holds, for at most ten seconds.

@@ -1,5 +1,5 @@
-// What the fake plugin (fake_plugin.cpp) is made of: the state that tests control, streams of work,
-// device memory, and the objects behind the opaque types of the C API.
+// What the fake plugin (fake_plugin.cpp) is made of: streams of work, device memory, and the
+// objects behind the opaque types of the C API.
 #pragma once
 
 #include <atomic>
@@ -16,64 +16,13 @@
 #include <utility>
 #include <vector>
 
+#include "fake_compile_options.h"
+#include "fake_control.h"
+#include "fake_meetings.h"
 #include "fake_program.h"
 #include "pjrt_c_api.h"
 
 namespace fake {
-
-struct Status {
-  PJRT_Error_Code code;
-  std::string message;
-};
-
-// ---- What tests control, and what they may count.
-
-struct Control {
-  std::mutex mutex;
-  std::condition_variable changed;
-  std::map<std::string, Status> failures;
-  std::map<std::string, int> hanging;  // with how many calls still pass
-  std::map<std::string, int> waiting;
-  std::map<std::string, int> calls;
-  std::map<std::string, int> live;
-  bool is_async = false;
-
-  void count_live(const char* kind, int change) {
-    const std::lock_guard lock(mutex);
-    live[kind] += change;
-  }
-  // Counts the call, blocks while it is to hang, and then says whether it is to fail.
-  std::optional<Status> enter(const std::string& call) {
-    std::unique_lock lock(mutex);
-    ++calls[call];
-    const auto passes = [&] {
-      const auto found = hanging.find(call);
-      if (found == hanging.end()) return true;
-      if (found->second == 0) return false;
-      --found->second;
-      return true;
-    };
-    ++waiting[call];
-    changed.wait(lock, passes);
-    --waiting[call];
-    const auto failure = failures.find(call);
-    return failure != failures.end() ? std::optional(failure->second) : std::nullopt;
-  }
-};
-
-// Hidden, because the linker would merge the state of all loaded copies of the library into one.
-__attribute__((visibility("hidden"))) inline Control& control() {
-  static auto& instance = *new Control;
-  return instance;
-}
-
-[[noreturn]] inline void fail(PJRT_Error_Code code, std::string message) {
-  throw Status{code, std::move(message)};
-}
-
-[[noreturn]] inline void fail_argument(std::string message) {
-  fail(PJRT_Error_Code_INVALID_ARGUMENT, std::move(message));
-}
 
 enum class Kind { kClient, kBuffer, kExecutable, kEvent, kError };
 
@@ -252,6 +201,7 @@ struct PJRT_Device {
 
 struct PJRT_Client : fake::Counted<fake::Kind::kClient> {
   std::string platform_version = "fake 1.0";
+  fake::Meetings meetings;  // before the devices, whose threads use it
   std::vector<std::unique_ptr<PJRT_Device>> owned;
   std::vector<PJRT_Device*> devices;
 };
@@ -290,8 +240,29 @@ struct PJRT_Buffer : fake::Counted<fake::Kind::kBuffer> {
   }
 };
 
-struct PJRT_Executable : fake::Counted<fake::Kind::kExecutable> {
-  std::shared_ptr<const fake::Program> program;
+// A program compiled for some devices. Sharded, its parameters and results are divided among the
+// partitions.
+namespace fake {
+struct Compiled {
+  std::shared_ptr<const Program> program;
+  CompileOptions options;
+  std::string serialized_options;
+
+  Part parameter_part(std::size_t i, int partition) const {
+    return part(program->parameters()[i], program->parameter_shardings()[i], partition);
+  }
+  Part result_part(std::size_t i, int partition) const {
+    return part(program->results()[i], program->result_shardings()[i], partition);
+  }
+
+ private:
+  Part part(const ArrayType& type, const Sharding& sharding, int partition) const {
+    return part_of(type, options.use_spmd_partitioning ? sharding : Sharding{}, partition);
+  }
+};
+}  // namespace fake
+
+struct PJRT_Executable : fake::Counted<fake::Kind::kExecutable>, fake::Compiled {
   std::string fingerprint;
   std::vector<PJRT_Buffer_Type> output_types;
   std::vector<std::int64_t> output_dims;
@@ -299,10 +270,9 @@ struct PJRT_Executable : fake::Counted<fake::Kind::kExecutable> {
   PJRT_NamedValue cost[1];
 };
 
-struct PJRT_LoadedExecutable : fake::Counted<fake::Kind::kExecutable> {
+struct PJRT_LoadedExecutable : fake::Counted<fake::Kind::kExecutable>, fake::Compiled {
   PJRT_Client* client = nullptr;
-  std::shared_ptr<const fake::Program> program;
-  std::string options;
+  std::vector<PJRT_Device*> devices;  // [replica][partition]; of a portable one the first
 };
 
 struct PJRT_SerializedExecutable {

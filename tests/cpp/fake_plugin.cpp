@@ -1,9 +1,12 @@
 // A PJRT plugin over plain host memory for tests: small, instrumented by the sanitizers (the real
 // plugins are not), and its calls fail or hang on demand through the functions of fake_plugin.h. It
-// checks what callers must get right: struct sizes, use after deletion, leaks. Programs are those
-// of fake_program.h. Everything that a launch does is asynchronous when the test asks for it.
+// checks what callers must get right: struct sizes, use after deletion, leaks, what meets in a
+// collective. Programs are those of fake_program.h, on as many replicas and partitions as their
+// compile options say (fake_launch.h). Everything that a launch does is asynchronous when the test
+// asks for it.
 #include <algorithm>
 #include <atomic>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -14,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "fake_launch.h"
 #include "fake_objects.h"
 #include "fake_profiler.h"
 #include "fake_program.h"
@@ -395,7 +399,18 @@ PJRT_LoadedExecutable* new_executable(PJRT_Client* client, std::string text, std
   auto executable = std::make_unique<PJRT_LoadedExecutable>();
   executable->client = client;
   executable->program = std::make_shared<fake::Program>(std::move(text));
-  executable->options = std::move(options);
+  executable->options = fake::parse_compile_options(options);
+  executable->serialized_options = std::move(options);
+  std::vector<int> ids = executable->options.device_assignment;
+  const auto count = static_cast<std::size_t>(executable->options.num_devices());
+  for (int id = 0; ids.size() < count; ++id) ids.push_back(id);
+  if (executable->options.is_portable && count != 1) fail_argument("portable, for many devices");
+  for (const int id : ids) {
+    if (id < 0 || id >= static_cast<int>(client->devices.size())) {
+      fail_argument("the program is for device " + std::to_string(id) + ", which does not exist");
+    }
+    executable->devices.push_back(client->devices[id]);
+  }
   return executable.release();
 }
 
@@ -410,16 +425,20 @@ FAKE(PJRT_Client_Compile) {
 
 FAKE(PJRT_LoadedExecutable_Destroy) { delete args->executable; }
 FAKE(PJRT_LoadedExecutable_AddressableDevices) {
-  args->addressable_devices = args->executable->client->devices.data();
-  args->num_addressable_devices = 1;
+  const std::vector<PJRT_Device*>& devices = args->executable->devices;
+  args->addressable_devices = devices.data();
+  args->num_addressable_devices = args->executable->options.is_portable ? 0 : devices.size();
 }
 
 FAKE(PJRT_LoadedExecutable_GetExecutable) {
   auto executable = std::make_unique<PJRT_Executable>();
   executable->program = args->loaded_executable->program;
+  executable->options = args->loaded_executable->options;
+  executable->serialized_options = args->loaded_executable->serialized_options;
   executable->fingerprint = std::to_string(
-      std::hash<std::string>()(executable->program->text() + args->loaded_executable->options));
-  for (const fake::ArrayType& type : executable->program->results()) {
+      std::hash<std::string>()(executable->program->text() + executable->serialized_options));
+  for (std::size_t i = 0; i < executable->program->results().size(); ++i) {
+    const fake::ArrayType type = executable->result_part(i, 0).type;
     executable->output_types.push_back(type.type);
     executable->output_ranks.push_back(type.dims.size());
     executable->output_dims.insert(executable->output_dims.end(), type.dims.begin(),
@@ -435,8 +454,12 @@ FAKE(PJRT_Executable_Name) {
   static const std::string name = "main";
   give_string(name, args->executable_name, args->executable_name_size);
 }
-FAKE(PJRT_Executable_NumReplicas) { args->num_replicas = 1; }
-FAKE(PJRT_Executable_NumPartitions) { args->num_partitions = 1; }
+FAKE(PJRT_Executable_NumReplicas) {
+  args->num_replicas = static_cast<std::size_t>(args->executable->options.num_replicas);
+}
+FAKE(PJRT_Executable_NumPartitions) {
+  args->num_partitions = static_cast<std::size_t>(args->executable->options.num_partitions);
+}
 FAKE(PJRT_Executable_NumOutputs) {
   args->num_outputs = args->executable->program->results().size();
 }
@@ -458,11 +481,15 @@ FAKE(PJRT_Executable_Fingerprint) {
               args->executable_fingerprint_size);
 }
 FAKE(PJRT_Executable_GetCompiledMemoryStats) {
-  for (const fake::ArrayType& type : args->executable->program->parameters()) {
-    args->argument_size_in_bytes += static_cast<std::int64_t>(dense_size(type));
+  const PJRT_Executable& executable = *args->executable;
+  for (std::size_t i = 0; i < executable.program->parameters().size(); ++i) {
+    const auto size = static_cast<std::int64_t>(dense_size(executable.parameter_part(i, 0).type));
+    args->argument_size_in_bytes += size;
+    if (executable.program->donates(i)) args->alias_size_in_bytes += size;
   }
-  for (const fake::ArrayType& type : args->executable->program->results()) {
-    args->output_size_in_bytes += static_cast<std::int64_t>(dense_size(type));
+  for (std::size_t i = 0; i < executable.program->results().size(); ++i) {
+    args->output_size_in_bytes +=
+        static_cast<std::int64_t>(dense_size(executable.result_part(i, 0).type));
   }
 }
 FAKE(PJRT_Executable_OptimizedProgram) {
@@ -473,7 +500,9 @@ FAKE(PJRT_Executable_OptimizedProgram) {
   if (args->program->code != nullptr) std::copy(text.begin(), text.end(), args->program->code);
 }
 FAKE(PJRT_Executable_Serialize) {
-  auto* serialized = new PJRT_SerializedExecutable{"fake:" + args->executable->program->text()};
+  const std::string& options = args->executable->serialized_options;
+  auto* serialized = new PJRT_SerializedExecutable{"fake:" + std::to_string(options.size()) + ":" +
+                                                   options + args->executable->program->text()};
   give_string(serialized->bytes, args->serialized_bytes, args->serialized_bytes_size);
   args->serialized_executable = serialized;
   args->serialized_executable_deleter = [](PJRT_SerializedExecutable* owned) { delete owned; };
@@ -481,84 +510,63 @@ FAKE(PJRT_Executable_Serialize) {
 FAKE(PJRT_Executable_DeserializeAndLoad) {
   const std::string_view bytes(args->serialized_executable, args->serialized_executable_size);
   if (!bytes.starts_with("fake:")) fail_argument("not an executable of this plugin");
-  args->loaded_executable = new_executable(args->client, std::string(bytes.substr(5)), "");
+  const std::size_t colon = bytes.find(':', 5);
+  const std::size_t size = std::stoul(std::string(bytes.substr(5, colon - 5)));
+  std::string options(bytes.substr(colon + 1, size));
+  if (args->overridden_serialized_compile_options_size != 0) {
+    options.assign(args->overridden_serialized_compile_options,
+                   args->overridden_serialized_compile_options_size);
+  }
+  args->loaded_executable =
+      new_executable(args->client, std::string(bytes.substr(colon + 1 + size)), options);
 }
 
-// One device's part of a launch: what it reads, writes and reports to.
-struct Launch {
-  std::shared_ptr<const fake::Program> program;
-  std::vector<std::shared_ptr<Storage>> inputs;
-  std::vector<std::shared_ptr<Completion>> inputs_ready;
-  std::vector<std::shared_ptr<Storage>> outputs;
-  std::shared_ptr<Completion> begun = std::make_shared<Completion>();
-  std::shared_ptr<Completion> done = std::make_shared<Completion>();
-
-  void run() const {
-    std::optional<Status> error;
-    for (const auto& ready : inputs_ready) {
-      if (!error) error = ready->wait();
-    }
-    begun->complete(std::nullopt);
-    const std::optional<Status> failure = control().enter("Execution");
-    if (!error) error = failure;
-    if (!error) compute();
-    done->complete(error);
+// The rows of a launch: the device, or the executable's own.
+std::vector<PJRT_Device*> devices_of(const PJRT_LoadedExecutable_Execute_Args& args) {
+  const PJRT_LoadedExecutable& executable = *args.executable;
+  const std::vector<PJRT_Device*>& own = executable.devices;
+  if (args.execute_device == nullptr) {
+    if (own.size() != args.num_devices) fail_argument("wrong number of devices");
+    return own;
   }
-
- private:
-  void compute() const {
-    std::vector<const char*> arguments;
-    for (const auto& storage : inputs) arguments.push_back(storage->data);
-    const std::vector<fake::Bytes> results = program->run(arguments);
-    for (std::size_t i = 0; i < results.size(); ++i) {
-      std::copy(results[i].begin(), results[i].end(), outputs[i]->data);
-    }
-  }
-};
-
-// Takes hold of the arguments, checks them, and drops those that are donated.
-void take_arguments(Launch& launch, PJRT_Buffer* const* arguments, PJRT_Device* device,
-                    const std::set<std::int64_t>& non_donatable) {
-  const std::vector<fake::ArrayType>& types = launch.program->parameters();
-  for (std::size_t i = 0; i < types.size(); ++i) {
-    if (arguments[i]->type != types[i]) fail_argument("argument of another type");
-    if (arguments[i]->device != device) fail_argument("argument on another device");
-    launch.inputs.push_back(arguments[i]->live_storage());
-    launch.inputs_ready.push_back(arguments[i]->ready);
-  }
-  for (std::size_t i = 0; i < types.size(); ++i) {
-    const bool may_donate = !non_donatable.contains(static_cast<std::int64_t>(i));
-    if (launch.program->donates(i) && may_donate) arguments[i]->donate(launch.begun);
-  }
+  if (args.num_devices != 1) fail_argument("execute_device is for a single row of arguments");
+  const bool may_run =
+      executable.options.is_portable || std::ranges::find(own, args.execute_device) != own.end();
+  if (!may_run) fail_argument("the executable was compiled for another device");
+  return {args.execute_device};
 }
 
 FAKE(PJRT_LoadedExecutable_Execute) {
-  const auto& program = args->executable->program;
-  if (args->num_args != program->parameters().size()) fail_argument("wrong number of arguments");
+  const PJRT_LoadedExecutable& executable = *args->executable;
+  const std::size_t num_results = executable.program->results().size();
+  if (args->num_args != executable.program->parameters().size()) {
+    fail_argument("wrong number of arguments");
+  }
   const PJRT_ExecuteOptions& options = *args->options;
   const std::int64_t* indices = options.non_donatable_input_indices;
   const std::set<std::int64_t> non_donatable(indices,
                                              indices + options.num_non_donatable_input_indices);
-  for (std::size_t d = 0; d < args->num_devices; ++d) {
-    PJRT_Device* device = args->execute_device != nullptr ? args->execute_device
-                                                          : args->executable->client->devices[d];
-    const auto launch = std::make_shared<Launch>();
-    launch->program = program;
-    take_arguments(*launch, args->argument_lists[d], device, non_donatable);
-    if (const std::optional<Status> failure = control().enter("Allocation")) {
-      launch->begun->complete(failure);
-      throw *failure;
-    }
-    for (std::size_t i = 0; i < program->results().size(); ++i) {
-      const fake::ArrayType& type = program->results()[i];
-      launch->outputs.push_back(std::make_shared<Storage>(device->bytes_in_use, dense_size(type)));
-      args->output_lists[d][i] = new_buffer(device, type, launch->outputs[i], launch->done);
+  std::vector<std::shared_ptr<fake::Launch>> launches;
+  for (PJRT_Device* device : devices_of(*args)) {
+    launches.push_back(std::make_shared<fake::Launch>(executable, device, options.launch_id));
+    launches.back()->take_arguments(args->argument_lists[launches.size() - 1], non_donatable);
+  }
+  if (const std::optional<Status> failure = control().enter("Allocation")) {
+    for (const auto& launch : launches) launch->begun->complete(failure);
+    throw *failure;
+  }
+  for (std::size_t d = 0; d < launches.size(); ++d) {
+    fake::Launch& launch = *launches[d];
+    launch.allocate_outputs();
+    for (std::size_t i = 0; i < num_results; ++i) {
+      args->output_lists[d][i] =
+          new_buffer(launch.device, launch.output_type(i), launch.outputs[i], launch.done);
     }
     if (args->device_complete_events != nullptr) {
-      args->device_complete_events[d] = new PJRT_Event(launch->done);
+      args->device_complete_events[d] = new PJRT_Event(launch.done);
     }
-    device->stream.add([launch] { launch->run(); });
   }
+  fake::start(launches);
 }
 
 // ---- The table of functions
@@ -674,8 +682,14 @@ FAKE_EXPORT void fake_plugin_release() {
   {
     const std::lock_guard lock(control().mutex);
     control().hanging.clear();
+    ++control().releases;
   }
   control().changed.notify_all();
+}
+
+FAKE_EXPORT void fake_plugin_let_mismatches_pass(int pass) {
+  const std::lock_guard lock(control().mutex);
+  control().mismatches_pass = pass != 0;
 }
 
 FAKE_EXPORT int fake_plugin_waiting(const char* call) {
@@ -715,4 +729,5 @@ FAKE_EXPORT void fake_plugin_reset() {
   control().failures.clear();
   control().calls.clear();
   control().is_async = false;
+  control().mismatches_pass = false;
 }

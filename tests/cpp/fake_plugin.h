@@ -17,9 +17,15 @@
 
 namespace torch_xla::testing {
 
-// The controls of one loaded copy. `call` is the name of a PJRT function, or one of two things that
-// happen after a call: "Execution" (the work of a launch) and "Transfer" (a copy to the host), or
-// "Allocation": what Execute still has to do when it has taken the donated arguments.
+// The controls of one loaded copy. `call` is the name of a PJRT function, or what happens after a
+// call or within it:
+// - "Execution": the work of a launch, on each device;
+// - "Collective": a device's coming to a collective; "Collective 2": device 2's;
+// - "Meeting": its waiting there for the others (waiting() alone);
+// - "Mismatch": a meeting of those who do not take part in the same (calls() alone);
+// - "Transfer": a copy to the host;
+// - "Allocation": what Execute still has to do when it has taken the donated arguments.
+// A device that fails before it comes to a collective keeps the others waiting, as real ones do.
 class FakePlugin {
  public:
   // Loads the library at `path`. Every copy of the file has a state of its own.
@@ -53,7 +59,8 @@ class FakePlugin {
   void hang(const char* call, int num_passing = 0) const {
     function<void(const char*, int)>("fake_plugin_hang")(call, num_passing);
   }
-  // Lets go of all that hangs; nothing hangs any more.
+  // Lets go of all that hangs; nothing hangs any more. Those who wait for others in a collective
+  // fail with DEADLINE_EXCEEDED. A client whose devices hang can't be destroyed before.
   void release() const { function<void()>("fake_plugin_release")(); }
   // How many threads hang in the call now.
   int waiting(const char* call) const {
@@ -66,6 +73,11 @@ class FakePlugin {
   // Launches run on a thread per device (true) or inside the call (false, at first). Holds for
   // clients that are created later.
   void set_async(bool is_async) const { function<void(int)>("fake_plugin_set_async")(is_async); }
+  // Whether devices whose programs differ in a collective all fail (at first), or get what comes of
+  // it, as from XLA's plugin for the CPU.
+  void let_mismatches_pass(bool pass) const {
+    function<void(int)>("fake_plugin_let_mismatches_pass")(pass);
+  }
   void set_version(int major_version, int minor_version) const {
     function<void(int, int)>("fake_plugin_set_version")(major_version, minor_version);
   }

@@ -1,13 +1,14 @@
 // The programs that the fake plugin runs: just enough StableHLO text, read line by line, to have
-// parameters, donated parameters, elementwise arithmetic and results. Operations that it does not
-// know give zeros of their result types, so any program that `src/hlo` emits can be launched.
+// parameters, donated parameters, elementwise arithmetic, collectives, shardings of parameters and
+// results. Operations that it does not know give zeros of their result types, so any program that
+// `src/hlo` emits can be launched.
 #pragma once
 
 #include <algorithm>
 #include <cctype>
 #include <cstdint>
 #include <cstdlib>
-#include <cstring>
+#include <functional>
 #include <map>
 #include <optional>
 #include <stdexcept>
@@ -16,58 +17,11 @@
 #include <utility>
 #include <vector>
 
+#include "fake_sharding.h"
+#include "fake_values.h"
 #include "pjrt_c_api.h"
 
 namespace fake {
-
-struct ArrayType {
-  PJRT_Buffer_Type type = PJRT_Buffer_Type_INVALID;
-  std::vector<std::int64_t> dims;
-
-  std::int64_t num_elements() const {
-    std::int64_t n = 1;
-    for (const std::int64_t d : dims) n *= d;
-    return n;
-  }
-  friend bool operator==(const ArrayType&, const ArrayType&) = default;
-};
-
-struct TypeInfo {
-  std::string_view name;
-  PJRT_Buffer_Type type;
-  int size_bytes;
-};
-
-inline constexpr TypeInfo kTypes[] = {
-    {"i1", PJRT_Buffer_Type_PRED, 1},
-    {"i8", PJRT_Buffer_Type_S8, 1},
-    {"i16", PJRT_Buffer_Type_S16, 2},
-    {"i32", PJRT_Buffer_Type_S32, 4},
-    {"i64", PJRT_Buffer_Type_S64, 8},
-    {"ui8", PJRT_Buffer_Type_U8, 1},
-    {"ui16", PJRT_Buffer_Type_U16, 2},
-    {"ui32", PJRT_Buffer_Type_U32, 4},
-    {"ui64", PJRT_Buffer_Type_U64, 8},
-    {"f16", PJRT_Buffer_Type_F16, 2},
-    {"bf16", PJRT_Buffer_Type_BF16, 2},
-    {"f32", PJRT_Buffer_Type_F32, 4},
-    {"f64", PJRT_Buffer_Type_F64, 8},
-    {"complex<f32>", PJRT_Buffer_Type_C64, 8},
-    {"complex<f64>", PJRT_Buffer_Type_C128, 16},
-    {"f8E5M2", PJRT_Buffer_Type_F8E5M2, 1},
-    {"f8E4M3FN", PJRT_Buffer_Type_F8E4M3FN, 1},
-};
-
-inline const TypeInfo& info_of(PJRT_Buffer_Type type) {
-  for (const TypeInfo& info : kTypes) {
-    if (info.type == type) return info;
-  }
-  throw std::runtime_error("fake plugin: unsupported element type");
-}
-
-inline std::size_t size_bytes(const ArrayType& type) {
-  return static_cast<std::size_t>(type.num_elements()) * info_of(type.type).size_bytes;
-}
 
 // "2x3xf32" as it stands between the angle brackets of tensor<...>.
 inline ArrayType parse_tensor(std::string_view text) {
@@ -131,10 +85,17 @@ struct Operation {
   std::vector<std::string> operands;
   std::vector<std::string> results;
   std::vector<ArrayType> result_types;
-  std::string constant;  // what stands in dense<...>
+  std::string constant;    // what stands in dense<...>
+  std::string attributes;  // the lines that open and close it
+  std::string reduction;   // the first operation of its region
 };
 
-using Bytes = std::vector<char>;
+// What a program does not know by itself: the launch it runs in.
+struct Surroundings {
+  int replica = 0;
+  // Runs the operation, a collective, on these operands.
+  std::function<Values(const Operation&, const Values&)> collective;
+};
 
 class Program {
  public:
@@ -147,29 +108,23 @@ class Program {
   // True if the program says that this parameter's memory becomes an output.
   bool donates(std::size_t parameter) const { return donated_[parameter]; }
 
-  std::vector<Bytes> run(const std::vector<const char*>& arguments) const {
+  // Of each parameter and result.
+  const std::vector<Sharding>& parameter_shardings() const { return parameter_shardings_; }
+  const std::vector<Sharding>& result_shardings() const { return result_shardings_; }
+
+  Values run(const Values& arguments, const Surroundings& surroundings) const {
     std::map<std::string, Value> values;
-    for (std::size_t i = 0; i < arguments.size(); ++i) {
-      const char* data = arguments[i];
-      values[parameter_names_[i]] = {parameters_[i],
-                                     Bytes(data, data + size_bytes(parameters_[i]))};
-    }
-    for (const Operation& operation : operations_) evaluate(operation, values);
-    std::vector<Bytes> outputs;
+    for (std::size_t i = 0; i < arguments.size(); ++i) values[parameter_names_[i]] = arguments[i];
+    for (const Operation& operation : operations_) evaluate(operation, values, surroundings);
+    Values outputs;
     for (std::size_t i = 0; i < results_.size(); ++i) {
       const auto found = values.find(i < returned_.size() ? returned_[i] : "");
-      outputs.push_back(found != values.end() ? found->second.bytes
-                                              : Bytes(size_bytes(results_[i])));
+      outputs.push_back(found != values.end() ? found->second : zeros(results_[i]));
     }
     return outputs;
   }
 
  private:
-  struct Value {
-    ArrayType type;
-    Bytes bytes;
-  };
-
   void parse() {
     const std::string_view text = text_;
     // The one public function is @main, or @"main".
@@ -177,12 +132,17 @@ class Program {
     if (main == text.npos) throw std::runtime_error("fake plugin: no public function @main");
     const std::size_t open = text.find('(', main);
     const std::size_t close = closing_parenthesis(text, open);
+    meshes_ = parse_meshes(text);
     parse_parameters(text.substr(open + 1, close - open - 1));
     const std::size_t body = text.find("{\n", close);
     const std::size_t first_brace = text.find('{', close);
     const std::size_t begin = body == text.npos ? first_brace : body;
     if (begin == text.npos) throw std::runtime_error("fake plugin: @main has no body");
-    results_ = parse_tensors(text.substr(close + 1, begin - close - 1));
+    const std::string_view results = text.substr(close + 1, begin - close - 1);
+    results_ = parse_tensors(results);
+    for (const std::string_view own : split_at_tensors(results)) {
+      result_shardings_.push_back(parse_sharding(own, meshes_));
+    }
     parse_body(text.substr(begin + 1));
   }
 
@@ -192,14 +152,23 @@ class Program {
     if (parameters_.size() != parameter_names_.size()) {
       throw std::runtime_error("fake plugin: cannot read the parameters of @main");
     }
-    for (std::size_t i = 0; i < parameter_names_.size(); ++i) {
-      const std::size_t at = text.find(parameter_names_[i] + ":");
-      const std::size_t end =
-          i + 1 < parameter_names_.size() ? text.find(parameter_names_[i + 1] + ":") : text.size();
-      const std::string_view own = text.substr(at, end - at);
+    for (const std::string_view own : split_at_tensors(text)) {
       donated_.push_back(own.find("tf.aliasing_output") != own.npos ||
                          own.find("jax.buffer_donor") != own.npos);
+      parameter_shardings_.push_back(parse_sharding(own, meshes_));
     }
+  }
+
+  // What begins with each tensor<...>: the type and its attributes.
+  static std::vector<std::string_view> split_at_tensors(std::string_view text) {
+    constexpr std::string_view kTensor = "tensor<";
+    std::vector<std::string_view> parts;
+    for (std::size_t at = text.find(kTensor); at != text.npos;) {
+      const std::size_t next = text.find(kTensor, at + 1);
+      parts.push_back(text.substr(at, next == text.npos ? next : next - at));
+      at = next;
+    }
+    return parts;
   }
 
   void parse_body(std::string_view body) {
@@ -212,8 +181,12 @@ class Program {
       if (start == line.npos) continue;
       line.remove_prefix(start);
       if (line.starts_with("})")) {
-        if (--region_depth == 0) operations_.back().result_types = types_after_arrow(line);
+        if (--region_depth > 0) continue;
+        operations_.back().result_types = types_after_arrow(line);
+        operations_.back().attributes += line;
       } else if (region_depth > 0) {
+        std::string& reduction = operations_.back().reduction;
+        if (reduction.empty() && line.front() == '%') reduction = parse_operation(line).name;
         if (line.ends_with("({")) ++region_depth;
       } else if (line.starts_with("return") || line.starts_with("func.return") ||
                  line.starts_with("\"func.return\"")) {
@@ -250,56 +223,15 @@ class Program {
       const std::size_t begin = dense + kDense.size();
       result.constant = std::string(after.substr(begin, after.find('>', begin) - begin));
     }
+    result.attributes = after;
     result.result_types = types_after_arrow(line);
     return result;
   }
 
-  static double load(const Value& value, std::int64_t i) {
-    const char* at = value.bytes.data() + i * info_of(value.type.type).size_bytes;
-    const auto as = [&]<typename T>(T number) {
-      std::memcpy(&number, at, sizeof(number));
-      return static_cast<double>(number);
-    };
-    switch (value.type.type) {
-      case PJRT_Buffer_Type_F32: return as(float{});
-      case PJRT_Buffer_Type_F64: return as(double{});
-      case PJRT_Buffer_Type_S32: return as(std::int32_t{});
-      case PJRT_Buffer_Type_S64: return as(std::int64_t{});
-      case PJRT_Buffer_Type_PRED:
-      case PJRT_Buffer_Type_U8: return as(std::uint8_t{});
-      default: return 0;
-    }
-  }
-
-  static void store(Value& value, std::int64_t i, double number) {
-    char* at = value.bytes.data() + i * info_of(value.type.type).size_bytes;
-    const auto as = [&]<typename T>(T converted) {
-      converted = static_cast<T>(number);
-      std::memcpy(at, &converted, sizeof(converted));
-    };
-    switch (value.type.type) {
-      case PJRT_Buffer_Type_F32: return as(float{});
-      case PJRT_Buffer_Type_F64: return as(double{});
-      case PJRT_Buffer_Type_S32: return as(std::int32_t{});
-      case PJRT_Buffer_Type_S64: return as(std::int64_t{});
-      case PJRT_Buffer_Type_PRED:
-      case PJRT_Buffer_Type_U8: return as(std::uint8_t{});
-      default: return;
-    }
-  }
-
-  // nullopt: not an elementwise operation that is known here.
-  static std::optional<double> compute(std::string_view name, double a, double b) {
-    if (name == "stablehlo.add") return a + b;
-    if (name == "stablehlo.subtract") return a - b;
-    if (name == "stablehlo.multiply") return a * b;
-    if (name == "stablehlo.divide") return a / b;
-    if (name == "stablehlo.maximum") return std::max(a, b);
-    if (name == "stablehlo.minimum") return std::min(a, b);
-    if (name == "stablehlo.negate") return -a;
-    if (name == "stablehlo.convert" || name == "stablehlo.reshape") return a;
-    if (name == "stablehlo.broadcast_in_dim") return a;
-    return std::nullopt;
+  static bool is_collective(std::string_view name) {
+    return name == "stablehlo.all_reduce" || name == "stablehlo.all_gather" ||
+           name == "stablehlo.reduce_scatter" || name == "stablehlo.all_to_all" ||
+           name == "stablehlo.collective_permute" || name == "stablehlo.collective_broadcast";
   }
 
   static std::optional<double> splat(const std::string& constant) {
@@ -312,11 +244,14 @@ class Program {
     return number;
   }
 
-  static void evaluate(const Operation& operation, std::map<std::string, Value>& values) {
-    for (std::size_t r = 0; r < operation.results.size() && r < operation.result_types.size();
-         ++r) {
-      const ArrayType& type = operation.result_types[r];
-      values[operation.results[r]] = {type, Bytes(size_bytes(type))};
+  static void evaluate(const Operation& operation, std::map<std::string, Value>& values,
+                       const Surroundings& surroundings) {
+    for (std::size_t r = 0; r < operation.result_types.size(); ++r) {
+      values[result_name(operation, r)] = zeros(operation.result_types[r]);
+    }
+    if (is_collective(operation.name)) {
+      run_collective(operation, values, surroundings);
+      return;
     }
     if (operation.results.size() != 1 || operation.result_types.size() != 1) return;
     Value& out = values[operation.results[0]];
@@ -326,6 +261,7 @@ class Program {
       for (std::int64_t i = 0; i < count; ++i) store(out, i, number);
       return;
     }
+    if (operation.name == "stablehlo.replica_id") return store(out, 0, surroundings.replica);
     std::vector<const Value*> operands;
     for (const std::string& name : operation.operands) {
       const auto found = values.find(name);
@@ -344,11 +280,33 @@ class Program {
     }
   }
 
+  // `%2 = ` has one result, `%2:2 = ` has %2#0 and %2#1.
+  static std::string result_name(const Operation& operation, std::size_t index) {
+    const bool shares_a_name = operation.results.size() < operation.result_types.size();
+    return shares_a_name ? operation.results.at(0) + "#" + std::to_string(index)
+                         : operation.results[index];
+  }
+
+  static void run_collective(const Operation& operation, std::map<std::string, Value>& values,
+                             const Surroundings& surroundings) {
+    Values operands;
+    for (const std::string& name : operation.operands) operands.push_back(values.at(name));
+    Values results = surroundings.collective(operation, operands);
+    for (std::size_t r = 0; r < operation.result_types.size() && r < results.size(); ++r) {
+      const ArrayType& type = operation.result_types[r];
+      results[r].bytes.resize(size_bytes(type));  // what differed may be of another size
+      values[result_name(operation, r)] = {type, std::move(results[r].bytes)};
+    }
+  }
+
   std::string text_;
+  std::map<std::string, Mesh> meshes_;
   std::vector<ArrayType> parameters_;
   std::vector<std::string> parameter_names_;
   std::vector<bool> donated_;
+  std::vector<Sharding> parameter_shardings_;
   std::vector<ArrayType> results_;
+  std::vector<Sharding> result_shardings_;
   std::vector<Operation> operations_;
   std::vector<std::string> returned_;
 };

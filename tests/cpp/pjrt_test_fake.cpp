@@ -21,26 +21,6 @@ namespace {
 using namespace torch_xla::testing;  // NOLINT(google-build-using-namespace)
 using Floats = std::vector<float>;
 
-// Steers the copy that most tests share; put back as it was, and checked for leaks, at the end.
-struct Fake {
-  Fake() : controls(kFakePlugin) { controls.reset(); }
-  Fake(const Fake&) = delete;
-  Fake& operator=(const Fake&) = delete;
-  ~Fake() {
-    controls.reset();
-    for (const char* kind : {"client", "buffer", "executable", "event", "error"}) {
-      EXPECT_EQ(controls.live(kind), 0);
-    }
-    expect_nothing_lives();
-  }
-
-  static std::shared_ptr<Client> make_client(const NamedValues& options = {}) {
-    return Client::create(Plugin::load(kFakePlugin), options);
-  }
-
-  FakePlugin controls;
-};
-
 struct RunningOptions {
   bool is_async = false;
   std::string attributes = {};  // of the program's first parameter

@@ -153,7 +153,7 @@ def check_variants(names: list[str], arguments: argparse.Namespace) -> int:
 
 
 def check_sweep(names: list[str], arguments: argparse.Namespace) -> int:
-    """Print a line for each problem that tests/sweep_exceptions.txt does not have."""
+    """Print a line for each problem that tests/ops/sweep_exceptions.txt does not have."""
     totals: collections.Counter[str] = collections.Counter()
     is_excused = sweep.excused()
     with contextlib.ExitStack() as files:

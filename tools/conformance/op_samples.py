@@ -201,7 +201,7 @@ def _allowed_by_tests(op: OpInfo, dtype: torch.dtype) -> list[tuple[float, float
 
 
 def _read_tolerances(*kinds: str) -> dict[tuple[str, str], list[tuple[float, float]]]:
-    path = pathlib.Path(__file__).resolve().parents[2] / "tests" / "op_exceptions.txt"
+    path = pathlib.Path(__file__).resolve().parents[2] / "tests" / "ops" / "op_exceptions.txt"
     lines = (line.split("#")[0].split() for line in path.read_text().splitlines())
     return {
         (words[1], " ".join(words[2:-2])): [(float(words[-2]), float(words[-1]))]

@@ -38,7 +38,7 @@ _SAMPLES = 2
 CASES = tuple(
     f"{shape} {call} {sample}" for shape in SHAPES for call in CALLS for sample in range(_SAMPLES)
 )
-_LIST = pathlib.Path(__file__).resolve().parents[2] / "tests" / "sweep_exceptions.txt"
+_LIST = pathlib.Path(__file__).resolve().parents[2] / "tests" / "ops" / "sweep_exceptions.txt"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,8 +127,8 @@ def problems(
 
 
 def excused() -> Callable[[Problem], bool]:
-    """Whether a problem stands in tests/sweep_exceptions.txt: lines of kinds, an entry (`*` for any
-    part of its name), dtypes (`*` for all) and, if not any, a shape; then the reason."""
+    """Whether a problem stands in tests/ops/sweep_exceptions.txt: lines of kinds, an entry (`*` for
+    any part of its name), dtypes (`*` for all) and, if not any, a shape; then the reason."""
     lines = (line.split("#")[0].split() for line in _LIST.read_text().splitlines())
     rules = [
         (kinds.split(","), entry, dtypes.split(","), shape)

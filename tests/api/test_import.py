@@ -1,0 +1,212 @@
+"""What `import torch_xla` does to a process: as little as possible before the device is used."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from clone import ROOT
+from processes import run_in_process
+
+
+def test_import_backward_and_fork_make_no_client():
+    assert (
+        run_in_process(
+            """
+            import os, torch, torch_xla
+            import torch_xla.core.xla_model, torch_xla.runtime, torch_xla.debug.metrics
+
+            def check():
+                assert not torch_xla._XLAC._xla_runtime_is_initialized()
+                assert "pjrt" not in open("/proc/self/maps").read()
+
+            torch.manual_seed(1)
+            x = torch.ones(3, requires_grad=True)
+            (x * x).sum().backward()
+            assert torch.xla.is_available()
+            assert not torch.xla.is_initialized()
+            check()
+            child = os.fork()
+            if child == 0:
+                check()
+                assert torch.ones(2, device="xla").tolist() == [1, 1]
+                os._exit(0)
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+            check()
+            # The backward before the first use did no harm.
+            y = torch.ones(3, device="xla", requires_grad=True)
+            (y * y).sum().backward()
+            print(y.grad.tolist())
+            """
+        )
+        == "[2.0, 2.0, 2.0]"
+    )
+
+
+def test_every_submodule_is_an_attribute_of_its_package():
+    text = run_in_process(
+        """
+        import importlib.metadata, importlib.util, pkgutil
+        import torch_xla
+
+        torch_xla.experimental.eager_mode(False)
+        torch_xla.distributed.parallel_loader.MpDeviceLoader
+        named = [info.name for info in pkgutil.walk_packages(torch_xla.__path__, "torch_xla.")]
+        names = [name for name in named if name != "torch_xla.libtorch_xla"]
+        assert len(names) > 80, names
+        for name in names:
+            value = torch_xla
+            for part in name.split(".")[1:]:
+                value = getattr(value, part)
+        for package in (torch_xla, torch_xla.core):
+            try:
+                package.nonsense
+            except AttributeError as error:
+                assert "no attribute 'nonsense'" in str(error), error
+            else:
+                raise AssertionError(package)
+        print("done")
+        """
+    )
+    assert text == "done"
+
+
+def test_import_from_the_root_of_the_clone():
+    """Python puts the working directory first: no folder there may be called torch_xla."""
+    code = (
+        "import torch, torch_xla; print(torch.ones(2, device='xla').tolist(), torch_xla.__file__)"
+    )
+    run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.startswith("[1.0, 1.0]")
+
+
+def test_child_of_a_process_that_used_the_device_is_told_so():
+    assert "before this process was forked" in run_in_process(
+        """
+        import os, torch, torch_xla
+        torch.ones(2, device="xla").cpu()
+        read, write = os.pipe()
+        child = os.fork()
+        if child == 0:
+            try:
+                torch.ones(2, device="xla").cpu()
+            except RuntimeError as error:
+                os.write(write, str(error).encode())
+            assert torch.xla._is_in_bad_fork()
+            os._exit(0)
+        os.waitpid(child, 0)
+        print(os.read(read, 10000).decode())
+        """
+    )
+
+
+def test_worker_processes_of_a_loader_are_fine():
+    assert (
+        run_in_process(
+            """
+            import torch, torch_xla
+            from torch.utils.data import DataLoader, TensorDataset
+            total = torch.zeros((), device="xla")
+            loader = DataLoader(TensorDataset(torch.arange(20.0)), batch_size=5, num_workers=2)
+            for _ in range(2):
+                for (batch,) in loader:
+                    total += batch.to("xla").sum()
+                    torch_xla.sync()
+            print(total.item())
+            """
+        )
+        == "380.0"
+    )
+
+
+def test_import_takes_little_memory():
+    megabytes = run_in_process(
+        """
+        import torch
+        def resident():
+            return int(open("/proc/self/statm").read().split()[1]) * 4096 / 1e6
+        before = resident()
+        import torch_xla
+        print(resident() - before)
+        """
+    )
+    assert float(megabytes) < 60
+
+
+def test_exit_is_clean_with_tensors_and_work_left():
+    assert (
+        run_in_process(
+            """
+            import torch, torch_xla
+            kept = [torch.ones(100, 100, device="xla") @ torch.ones(100, 100, device="xla")]
+            torch_xla.sync()
+            kept.append(kept[0] + 1)
+            print("done")
+            """
+        )
+        == "done"
+    )
+
+
+def test_another_torch_is_refused():
+    output = run_in_process(
+        """
+        import torch
+        torch.__version__ = "2.99.1+cpu"
+        try:
+            import torch_xla
+        except ImportError as error:
+            print(error)
+        """
+    )
+    assert "2.99.1" in output and "torch_xla is for torch 2." in output
+
+
+@pytest.mark.parametrize(
+    ("environment", "text"),
+    [
+        ({"PJRT_DEVICE": "ABACUS"}, "no PJRT plugin for PJRT_DEVICE=ABACUS is installed"),
+        ({"PJRT_LIBRARY_PATH": "/nowhere/plugin.so"}, "there is no such file"),
+        ({"PJRT_LIBRARY_PATH": sys.executable}, "could not be started"),
+    ],
+)
+def test_missing_plugin_is_an_error_that_can_be_retried(environment, text):
+    output = run_in_process(
+        """
+        import torch, torch_xla
+        for use in (torch_xla.device, lambda: torch.ones(2, device="xla")):
+            try:
+                use()
+            except RuntimeError as error:
+                print(error)
+            assert not torch.xla.is_initialized()
+        torch.ones(3, requires_grad=True).sum().backward()
+        torch_xla.settings.pjrt_library_path = ""
+        torch_xla.runtime.set_device_type("CPU")
+        assert torch.ones(2, device="xla").tolist() == [1, 1]
+        """,
+        **environment,
+    )
+    assert output.count(text) == 2
+
+
+def test_device_type_is_known_before_the_client():
+    assert (
+        run_in_process(
+            """
+            import torch_xla, torch_xla.runtime as xr
+            print(xr.device_type())
+            assert not torch_xla._XLAC._xla_runtime_is_initialized()
+            torch_xla.device()
+            xr.set_device_type("CPU")
+            try:
+                xr.set_device_type("CUDA")
+            except RuntimeError as error:
+                assert "in use already" in str(error)
+            """,
+            PJRT_DEVICE="cpu",
+        )
+        == "CPU"
+    )

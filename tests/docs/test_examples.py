@@ -1,0 +1,74 @@
+"""The README's example trains, on its own digits and on MNIST's files."""
+
+from __future__ import annotations
+
+import gzip
+import pathlib
+import re
+import struct
+import subprocess
+import sys
+
+import torch
+from clone import ROOT
+from sklearn.datasets import load_digits
+
+EXAMPLE = ROOT / "examples" / "mnist.py"
+
+
+def run_example(*args: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-P", str(EXAMPLE), *args],
+        capture_output=True,
+        text=True,
+        timeout=500,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def write_idx(path: pathlib.Path, values: torch.Tensor) -> None:
+    """`values` as an IDX file of bytes, packed if the name says so."""
+    header = bytes([0, 0, 8, values.dim()]) + struct.pack(f">{values.dim()}I", *values.shape)
+    opener = gzip.open if path.suffix == ".gz" else open
+    with opener(path, "wb") as file:
+        file.write(header + values.to(torch.uint8).numpy().tobytes())
+
+
+def test_digits_are_learnt_on_the_device():
+    printed = run_example()
+    shares = re.findall(r"test accuracy ([\d.]+)%", printed)
+    assert len(shares) == 15
+    assert float(shares[-1]) >= 97.0
+    assert "fell back to the CPU: none" in printed
+    # A step, the first one, which makes the momenta, an epoch's losses, the test's, its reads.
+    compiled = re.search(r"compiled (\d+) programs", printed)
+    assert compiled is not None and int(compiled[1]) <= 8
+
+
+def test_idx_files_are_read(tmp_path):
+    digits = load_digits()
+    images = (
+        torch.tensor(digits.images).repeat_interleave(4, 1).repeat_interleave(4, 2)[:, 2:30, 2:30]
+    )
+    labels = torch.tensor(digits.target)
+    write_idx(tmp_path / "train-images-idx3-ubyte", images[:256] * 15)
+    write_idx(tmp_path / "train-labels-idx1-ubyte.gz", labels[:256])
+    write_idx(tmp_path / "t10k-images.idx3-ubyte", images[256:320] * 15)
+    write_idx(tmp_path / "t10k-labels-idx1-ubyte", labels[256:320])
+    printed = run_example("--data", str(tmp_path), "--epochs", "1")
+    assert "256 images" in printed
+    assert "epoch 1/1: loss" in printed
+
+
+def test_missing_files_are_named(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-P", str(EXAMPLE), "--data", str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=500,
+        check=False,
+    )
+    assert done.returncode != 0
+    assert "train-images-idx3-ubyte" in done.stderr

@@ -1,0 +1,55 @@
+"""PyTorch's op database on the device: values, gradients, and which operators leave the device.
+
+`tests/ops/op_exceptions.txt` names every entry that does not run wholly on the device, with what is
+expected of it; anything else must be right and lowered, and a listed entry that does better fails.
+No entry does worse than `tools/conformance/float32.txt` says, the source of docs/op_coverage.md.
+"""
+
+import pathlib
+
+import op_coverage
+import op_samples
+import pytest
+import torch
+
+_LIST = pathlib.Path(__file__).with_name("op_exceptions.txt")
+
+
+def _expected_status() -> dict[str, str]:
+    lines = (line.split("#")[0].split() for line in _LIST.read_text().splitlines())
+    return {
+        words[1]: words[0] for words in lines if words and words[0] not in ("rounded", "varying")
+    }
+
+
+_EXPECTED = _expected_status()
+_ENTRIES = [op for op in op_samples.entries() if torch.float32 in op.supported_dtypes("cpu")]
+
+
+@pytest.mark.parametrize("op", _ENTRIES, ids=lambda op: op.full_name)
+def test_float32_entry_agrees_with_cpu(op):
+    verdict = op_samples.check(op, torch.float32, most=24)
+    expected = _EXPECTED.get(op.full_name, "lowered")
+    detail = f"{verdict.detail} {' '.join(verdict.fallbacks)}"
+    assert verdict.status.replace("custom_call", "lowered") == expected, detail
+    order = list(op_coverage.DATABASE_MEANING)
+    told = op_coverage.database()[op.full_name]
+    assert order.index(verdict.status) <= order.index(told), "run `make conformance`"
+
+
+# How far a variant is off depends on the processor: on one or the other it needs no line.
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [(name, what) for name, what in op_samples.ALWAYS_ROUNDED if hasattr(torch, what)],
+)
+def test_rounded_entry_needs_its_tolerance(name, dtype):
+    (op,) = (op for op in op_samples.entries() if op.full_name == name)
+    dtype = getattr(torch, dtype)
+    most = None if dtype == torch.float32 else 48
+    assert op_samples.check(op, dtype, most=most).status != "wrong"
+    plain = op_samples.check(op, dtype, most=most, with_list=False)
+    assert plain.status == "wrong", "PyTorch's tolerance suffices: take it off the list"
+
+
+def test_exceptions_are_entries_of_the_database():
+    assert not set(_EXPECTED) - {op.full_name for op in _ENTRIES}
