@@ -100,7 +100,9 @@ void check_polar(CallArguments arguments) {
 
 // PyTorch makes infinities here of what half precision cannot hold.
 void check_scalar_tensor(CallArguments arguments) {
-  if (!arguments[1].isNone() && c10::isReducedFloatingType(arguments[1].toScalarType())) return;
+  const bool is_half =
+      !arguments[1].isNone() && c10::isReducedFloatingType(arguments[1].toScalarType());
+  if (is_half && !arguments[0].toScalar().isComplex()) return;
   check_fits_dtype(arguments, 0, 1);
 }
 
@@ -110,7 +112,8 @@ void check_bounds(CallArguments arguments, std::size_t first, std::size_t last) 
   for (std::size_t i = first; i <= last; ++i) {
     if (arguments[i].isNone()) continue;
     const at::Scalar bound = arguments[i].toScalar();
-    TORCH_CHECK_NOT_IMPLEMENTED(!bound.isComplex() || self.is_floating_point(),
+    const bool is_one_sided = first == last;
+    TORCH_CHECK_NOT_IMPLEMENTED(!bound.isComplex() || (self.is_floating_point() && !is_one_sided),
                                 "clamp is not supported for complex types");
     if (bound.isComplex()) (void)bound.to<double>();
     dtype = c10::promoteTypes(dtype, at::result_type(self, bound));

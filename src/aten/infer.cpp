@@ -249,6 +249,33 @@ std::vector<const graph::TensorType*> infer_without_meta(const Operator& op,
   return types;
 }
 
+bool is_complex_number(const c10::IValue& value) {
+  if (!value.isList()) return value.isComplexDouble();
+  const auto list = value.toListRef();
+  return std::any_of(list.begin(), list.end(),
+                     [](const c10::IValue& element) { return element.isComplexDouble(); });
+}
+
+// Kernels whose results are real refuse imaginary parts, and so do we the numbers that have a place
+// for one: what it holds may change from call to call.
+void check_complex_numbers(const Operator& op, const graph::Entry& entry,
+                           const torch::jit::Stack& stack,
+                           const std::vector<const graph::TensorType*>& types) {
+  const auto arguments = torch::jit::last(stack, op.arguments.size());
+  if (types.empty() || types[0] == nullptr ||
+      std::none_of(arguments.begin(), arguments.end(), is_complex_number)) {
+    return;
+  }
+  const base::DType dtype = types[0]->shape.dtype;
+  TORCH_CHECK(base::is_complex(dtype) || dtype == base::DType::kBool,
+              "value cannot be converted to type ", to_scalar_type(dtype), " without overflow");
+  const bool promotes = op.is_pointwise || op.lowering->is_foreach;
+  if (promotes && base::is_complex(dtype) &&
+      entry.operands[0]->shape.dtype == base::DType::kFloat16) {
+    to_dtype(at::kComplexHalf);  // says that there is none
+  }
+}
+
 // What the CPU says of the dtypes goes before what we would say of the call.
 std::vector<const graph::TensorType*> infer_checked(const Operator& op, const graph::Entry& entry,
                                                     const torch::jit::Stack& stack, bool has_meta) {
@@ -274,6 +301,7 @@ std::vector<const graph::TensorType*> infer_outputs(const Operator& op, const gr
   const bool is_refused = op.rules.meta_refuses_empty && has_empty_operand(entry);
   const bool has_meta = op.compiled_meta.has_value() && op.effects.empty() && !is_refused;
   std::vector<const graph::TensorType*> types = infer_checked(op, entry, stack, has_meta);
+  check_complex_numbers(op, entry, stack, types);
   if (op.kind != OpKind::kInPlace) {
     const bool is_channels = has_meta && op.rules.layout == Layout::kChannels;
     if (is_channels) set_strides(op, entry, stack, types);

@@ -47,6 +47,52 @@ def test_number_that_the_dtype_cannot_hold_is_refused(name, dtype, value, device
     assert fits is None
 
 
+# Each takes a tensor of reals and gives one.
+COMPLEX_NUMBERS = {
+    "addcmul": lambda x: torch.addcmul(x, x, x, value=1j),
+    "addcmul_": lambda x: x.addcmul_(x.clone(), x.clone(), value=1j),
+    "addcdiv": lambda x: torch.addcdiv(x, x, x, value=1j),
+    "lerp": lambda x: torch.lerp(x, x, 1j),
+    "lerp_": lambda x: x.lerp_(x.clone(), 1j),
+    "addmm": lambda x: torch.addmm(x, x, x, alpha=1j),
+    "addmm beta": lambda x: torch.addmm(x, x, x, beta=1j),
+    "addmv": lambda x: torch.addmv(x[0], x, x[0], beta=1j),
+    "addr": lambda x: torch.addr(x, x[0], x[0], alpha=1j),
+    "baddbmm": lambda x: torch.baddbmm(x[None], x[None], x[None], alpha=1j),
+    "scatter": lambda x: torch.scatter(x, 0, (x[:1, :1] * 0).long(), 1j, reduce="add"),
+    "index_add": lambda x: x.index_add(0, (x[0] * 0).long(), x, alpha=1j),
+    "setitem": lambda x: x.__setitem__((0, 0), 1j),
+    "clamp_min": lambda x: torch.clamp_min(x, 1j),
+    "linspace": lambda x: torch.linspace(0, 1j, 3, dtype=x.dtype, device=x.device),
+    "_foreach_addcmul": lambda x: torch._foreach_addcmul([x], [x], [x], 1j),
+    "_foreach_lerp": lambda x: torch._foreach_lerp([x], [x], 1j),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
+@pytest.mark.parametrize("name", COMPLEX_NUMBERS)
+def test_imaginary_parts_are_not_dropped(name, dtype, device):
+    want = outcome(lambda: COMPLEX_NUMBERS[name](torch.ones(2, 2, dtype=dtype)))
+    got = outcome(lambda: COMPLEX_NUMBERS[name](torch.ones(2, 2, dtype=dtype, device=device)))
+    assert want is not None
+    assert got is not None
+    assert got[0] is want[0]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: torch.rsub(x, 1j),
+        lambda x: x * 1j,
+        lambda x: torch.where(x > 0, x, 1j),
+        lambda x: torch._foreach_mul([x], 1j),
+    ],
+)
+def test_complex_numbers_beside_halves_would_be_of_a_dtype_that_is_not_there(call, device):
+    with pytest.raises(NotImplementedError, match="ComplexHalf"):
+        call(torch.ones(2, dtype=torch.float16, device=device))
+
+
 MASKED = {
     "integers by imaginary": lambda x: x.long().masked_fill(x > 0, (x[0, 0] + 1) * 1j),
     "reals by imaginary": lambda x: x.masked_fill_(x > 0, (x[0, 0] + 1) * 1j),

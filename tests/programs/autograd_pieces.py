@@ -98,7 +98,7 @@ OPERATIONS = {
         "{a}.diagonal(0, -1, -2).sum(-1)",
         "torch.linalg.vector_norm({a} + 3)",
         "torch.outer({a}.flatten(), {a}.flatten()[:2])",
-        "F.scaled_dot_product_attention({a}, {a}, {b}.expand_as({a})) * 1",
+        "F.scaled_dot_product_attention({a} * 1, {a} * 1, {b}.expand_as({a})) * 1",
         "{a}.gather(-1, index([0] * {a}.numel()).reshape({shape}))",
         "{a}.take(index([0, 0, -1]))",
         "F.cross_entropy({a}, {b}.expand_as({a}).softmax(-1))",

@@ -254,6 +254,20 @@ def test_chain_of_views_is_read_once_per_write():
     assert counts.executed <= 3
 
 
+@pytest.mark.parametrize("made", [torch.view_as_complex, lambda x: torch.view_as_complex(x) * 1])
+def test_as_strided_of_a_conjugates_part_reaches_the_other(made):
+    def parts(device):
+        z = made((torch.arange(12.0).view(6, 2) + 1).to(device)).view(2, 3)
+        return [
+            z.mH.imag.as_strided((2, 3), (1, 2), 1).clone(),
+            z.conj().real.as_strided((2, 3), (1, 2), 0).clone(),
+            z.conj().imag[1:].as_strided((2,), (2,)).clone(),
+        ]
+
+    for got, want in zip(parts("xla"), parts("cpu"), strict=True):
+        assert torch.equal(got.cpu(), want)
+
+
 def test_as_strided_of_conjugates_and_negatives():
     def program(device):
         z = torch.complex(torch.arange(12.0), torch.arange(12.0) + 1).reshape(3, 4).to(device)
