@@ -10,15 +10,14 @@
 #include <cstdio>
 #include <cstdlib>
 #include <mutex>
-#include <set>
 #include <utility>
 
 #include "base/error.h"
 #include "base/settings.h"
 #include "runtime/background.h"
-#include "runtime/compile.h"
-#include "runtime/executor.h"
+#include "runtime/host_kernels.h"
 #include "runtime/kept_arguments.h"
+#include "runtime/programs.h"
 #include "runtime/shared_memory.h"
 #include "runtime/uncompiled.h"
 
@@ -30,13 +29,11 @@ constexpr std::size_t kMostDevices = 128;
 
 struct Process {
   std::mutex mutex;
-  std::function<PluginSpec()> resolver;                   // under mutex
-  std::vector<std::function<void(pjrt::Client&)>> hooks;  // under mutex
-  std::set<std::string> hooked_libraries;                 // under mutex
-  std::shared_ptr<Client> owned_client;                   // under mutex; shared by compilations
-  std::vector<Device*> devices;                           // of all clients so far; under mutex
-  bool handlers_are_installed = false;                    // under mutex
-  std::atomic<Client*> client{nullptr};                   // what `owned_client` points to
+  std::function<PluginSpec()> resolver;  // under mutex
+  std::shared_ptr<Client> owned_client;  // under mutex; shared by compilations
+  std::vector<Device*> devices;          // of all clients so far; under mutex
+  bool handlers_are_installed = false;   // under mutex
+  std::atomic<Client*> client{nullptr};  // what `owned_client` points to
   // Set in a child that was forked while there was a client.
   std::atomic<bool> is_broken_fork{false};
 };
@@ -87,7 +84,7 @@ void install_handlers(Process& state) {
   std::atexit([] { shutdown(); });
 }
 
-std::shared_ptr<Client> create(Process& state, PluginSpec spec) {
+std::shared_ptr<Client> create(PluginSpec spec) {
   try {
     std::shared_ptr<pjrt::Client> pjrt_client =
         pjrt::Client::create(pjrt::Plugin::load(spec.library_path), spec.create_options);
@@ -95,13 +92,7 @@ std::shared_ptr<Client> create(Process& state, PluginSpec spec) {
     base::check(pjrt_client->addressable_devices().size() <= kMostDevices, "it offers ",
                 pjrt_client->addressable_devices().size(), " devices, and PyTorch counts to ",
                 kMostDevices);
-    auto result = std::make_shared<Client>(std::move(spec), std::move(pjrt_client));
-    const std::string& library = result->spec().library_path;
-    if (!state.hooked_libraries.contains(library)) {
-      for (const auto& hook : state.hooks) hook(result->pjrt_client());
-      state.hooked_libraries.insert(library);
-    }
-    return result;
+    return std::make_shared<Client>(std::move(spec), std::move(pjrt_client));
   } catch (const base::Error& error) {
     base::fail(error.kind(), "the PJRT plugin for '", spec.device_type, "' (", spec.library_path,
                ") could not be started: ", error.what());
@@ -122,10 +113,10 @@ Client& create_client() {
   const std::lock_guard lock(state.mutex);
   if (Client* existing = state.client.load()) return *existing;
   install_handlers(state);
-  state.owned_client = create(state, std::move(spec));
+  state.owned_client = create(std::move(spec));
   for (Device* device : state.owned_client->devices()) state.devices.push_back(device);
   state.client.store(state.owned_client.get(), std::memory_order_release);
-  start_preloading();
+  state.owned_client->programs().persistent_cache().start_preloading();
   return *state.owned_client;
 }
 
@@ -136,13 +127,12 @@ void set_plugin_resolver(std::function<PluginSpec()> resolver) {
   process().resolver = std::move(resolver);
 }
 
-void add_client_hook(std::function<void(pjrt::Client&)> hook) {
-  const std::lock_guard lock(process().mutex);
-  process().hooks.push_back(std::move(hook));
-}
-
 Client::Client(PluginSpec spec, std::shared_ptr<pjrt::Client> client)
-    : spec_(std::move(spec)), client_(std::move(client)), platform_(client_->platform_name()) {
+    : spec_(std::move(spec)),
+      client_(std::move(client)),
+      platform_(client_->platform_name()),
+      has_host_kernels_(register_host_kernels(*client_)),
+      programs_(std::make_unique<Programs>(*this)) {
   std::transform(platform_.begin(), platform_.end(), platform_.begin(),
                  [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   for (pjrt::Device* device : client_->addressable_devices()) {
@@ -150,6 +140,8 @@ Client::Client(PluginSpec spec, std::shared_ptr<pjrt::Client> client)
     devices_.push_back(new Device(ordinal, base::str(spec_.device_type, ":", ordinal), *device));
   }
 }
+
+Client::~Client() = default;
 
 Client& client() {
   Process& state = process();
@@ -159,10 +151,8 @@ Client& client() {
   return create_client();
 }
 
-std::shared_ptr<const Client> shared_client() {
-  client();
+std::shared_ptr<Client> existing_client() {
   const std::lock_guard lock(process().mutex);
-  base::check(process().owned_client != nullptr, "the xla device was shut down");
   return process().owned_client;
 }
 
@@ -242,7 +232,6 @@ void shutdown() {
   if (state.owned_client == nullptr) return;
   const auto error = std::make_exception_ptr(
       base::Error(base::ErrorKind::kRuntime, "the tensor's device was shut down"));
-  stop_preloading();
   end_shared_memory();
   fail_uncompiled(error);
   if (BackgroundWork::count() > 0) end_process_in_time(/*runs_launches=*/false);
@@ -251,7 +240,7 @@ void shutdown() {
     forget_arguments(*device);
     device->arrays().release_all(error);
   }
-  clear_compilation_cache();
+  state.owned_client->programs().close();
   state.client.store(nullptr);
   state.owned_client.reset();
 }

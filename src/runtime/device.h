@@ -12,6 +12,7 @@
 #include "runtime/array.h"
 #include "runtime/kept_arguments.h"
 #include "runtime/launch_queue.h"
+#include "runtime/program_spec.h"
 
 namespace torch_xla::runtime {
 
@@ -32,6 +33,8 @@ class Device {
   const std::string& name() const { return name_; }
   // Dangles after a shutdown.
   pjrt::Device& pjrt_device() const { return *pjrt_device_; }
+  // Where programs run that are for it.
+  const Placement& placement() const { return placement_; }
 
   graph::LiveSet& live() { return live_; }
   LaunchQueue& launches() { return launches_; }
@@ -43,6 +46,7 @@ class Device {
   const int ordinal_;
   const std::string name_;
   pjrt::Device* const pjrt_device_;
+  const Placement placement_;
   graph::LiveSet live_;
   ArrayList arrays_;
   std::vector<std::weak_ptr<KeptArguments>> keepers_;
