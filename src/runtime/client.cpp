@@ -31,7 +31,6 @@ struct Process {
   std::mutex mutex;
   std::function<PluginSpec()> resolver;  // under mutex
   std::shared_ptr<Client> owned_client;  // under mutex; shared by compilations
-  std::vector<Device*> devices;          // of all clients so far; under mutex
   bool handlers_are_installed = false;   // under mutex
   std::atomic<Client*> client{nullptr};  // what `owned_client` points to
   // Set in a child that was forked while there was a client.
@@ -42,6 +41,21 @@ Process& process() {
   // Never destroyed: tensors in static objects may outlive any order of destruction.
   static auto* const instance = new Process();
   return *instance;
+}
+
+// Of all clients so far; never destroyed, for the same reason.
+struct Devices {
+  std::mutex mutex;
+  std::vector<Device*> all;  // under mutex
+};
+
+Device* make_immortal(const PluginSpec& spec, int ordinal, std::vector<pjrt::Device*> devices) {
+  static auto* const made = new Devices();
+  auto* const device =
+      new Device(ordinal, base::str(spec.device_type, ":", ordinal), std::move(devices));
+  const std::lock_guard lock(made->mutex);
+  made->all.push_back(device);
+  return device;
 }
 
 std::string to_upper(std::string text) {
@@ -114,7 +128,6 @@ Client& create_client() {
   if (Client* existing = state.client.load()) return *existing;
   install_handlers(state);
   state.owned_client = create(std::move(spec));
-  for (Device* device : state.owned_client->devices()) state.devices.push_back(device);
   state.client.store(state.owned_client.get(), std::memory_order_release);
   state.owned_client->programs().persistent_cache().start_preloading();
   return *state.owned_client;
@@ -136,9 +149,23 @@ Client::Client(PluginSpec spec, std::shared_ptr<pjrt::Client> client)
   std::transform(platform_.begin(), platform_.end(), platform_.begin(),
                  [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   for (pjrt::Device* device : client_->addressable_devices()) {
-    const auto ordinal = static_cast<int>(devices_.size());
-    devices_.push_back(new Device(ordinal, base::str(spec_.device_type, ":", ordinal), *device));
+    devices_.push_back(make_immortal(spec_, static_cast<int>(devices_.size()), {device}));
   }
+}
+
+Device& Client::make_device(std::vector<pjrt::Device*> devices) {
+  base::check(!devices.empty(), "a device must stand for one of the plugin's at least");
+  const std::lock_guard lock(mutex_);
+  const auto ordinal = static_cast<int>(devices_.size() + further_devices_.size());
+  further_devices_.push_back(make_immortal(spec_, ordinal, std::move(devices)));
+  return *further_devices_.back();
+}
+
+std::vector<Device*> Client::all_devices() {
+  const std::lock_guard lock(mutex_);
+  std::vector<Device*> all = devices_;
+  all.insert(all.end(), further_devices_.begin(), further_devices_.end());
+  return all;
 }
 
 Client::~Client() = default;
@@ -209,7 +236,7 @@ void end_process_in_time(bool runs_launches) {
 bool runs_what_was_interrupted(Process& state) {
   const std::lock_guard lock(state.mutex);
   return state.owned_client != nullptr &&
-         std::ranges::any_of(state.owned_client->devices(), [](Device* device) {
+         std::ranges::any_of(state.owned_client->all_devices(), [](Device* device) {
            return device->launches().runs_what_was_interrupted();
          });
 }
@@ -235,7 +262,7 @@ void shutdown() {
   end_shared_memory();
   fail_uncompiled(error);
   if (BackgroundWork::count() > 0) end_process_in_time(/*runs_launches=*/false);
-  for (Device* device : state.owned_client->devices()) {
+  for (Device* device : state.owned_client->all_devices()) {
     device->launches().close();
     forget_arguments(*device);
     device->arrays().release_all(error);

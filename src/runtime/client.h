@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -44,14 +45,21 @@ class Client : public std::enable_shared_from_this<Client> {
   // Whether programs may call our kernels by name (host_kernels.h).
   bool has_host_kernels() const { return has_host_kernels_; }
   Programs& programs() const { return *programs_; }
+  // `xla:0`, `xla:1`, ...: one for each of the plugin's devices.
   const std::vector<Device*>& devices() const { return devices_; }
+  // A further one, whose programs are partitioned over these devices of the plugin.
+  Device& make_device(std::vector<pjrt::Device*> devices);
+  std::vector<Device*> all_devices();
 
  private:
   PluginSpec spec_;
   std::shared_ptr<pjrt::Client> client_;
   std::string platform_;
   bool has_host_kernels_ = false;
-  std::vector<Device*> devices_;  // never freed: tensors point to them until the process ends
+  // None is ever freed: tensors point to them until the process ends.
+  std::vector<Device*> devices_;
+  std::mutex mutex_;
+  std::vector<Device*> further_devices_;  // under mutex_
   std::unique_ptr<Programs> programs_;
 };
 

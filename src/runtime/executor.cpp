@@ -100,12 +100,12 @@ void launch_in_background(const std::shared_ptr<Launch>& launch, Plan& plan, Unc
   if (std::ranges::all_of(launch->outputs, [](const ArrayPtr& a) { return a.use_count() == 1; })) {
     return;  // nobody wants them any more
   }
-  const std::optional<pjrt::Event> event = launch->start();
-  if (!event.has_value()) return;
-  try {
-    event->await();
-  } catch (const base::Error&) {
-    // The outputs report it.
+  for (const pjrt::Event& event : launch->start()) {
+    try {
+      event.await();
+    } catch (const base::Error&) {
+      // The outputs report it.
+    }
   }
 }
 
@@ -128,7 +128,8 @@ void find_program(const std::shared_ptr<Launch>& launch, Plan& plan, RunKind kin
   compiling(*launch, observed, [&] {
     if (is_seen) [[unlikely]]
       observe_graph(observed);
-    found = client().programs().find(plan.trace, spec_of(*launch->device, launch->donations),
+    found = client().programs().find(plan.trace,
+                                     spec_of(*launch->device, plan.trace.leaves, launch->donations),
                                      [&] { uncompiled.list(); });
     last.key = found.key;
   });
@@ -226,7 +227,10 @@ void run(Device& device, Plan plan, std::string_view where, RunKind kind) {
 std::optional<GraphCall> call_of(const Plan& plan) {
   const graph::Trace& trace = plan.trace;
   const bool is_alone = trace.steps.size() == 1 && trace.leaves.size() == trace.sources.size();
-  if (!is_alone || !trace.floats.empty() || !trace.ints.empty() || !trace.promotables.empty()) {
+  // Of a program on several devices the arguments' shardings would have to be compared, too.
+  const bool is_portable = plan.outputs[0]->device().placement().is_portable();
+  if (!is_alone || !is_portable || !trace.floats.empty() || !trace.ints.empty() ||
+      !trace.promotables.empty()) {
     return std::nullopt;
   }
   GraphCall call{.key = trace.strict_key, .program = describe(trace), .outputs = {}};
@@ -281,7 +285,7 @@ std::optional<std::vector<ArrayPtr>> compute_again(Device& device, const GraphCa
   static base::Metric& graph_size = base::metric("TensorsGraphSize", base::MetricKind::kNumber);
   if (is_observed()) [[unlikely]]
     return std::nullopt;
-  ProgramSpec spec = spec_of(device);
+  ProgramSpec spec = spec_of(device, {});
   spec.program = call.key;
   const base::Hash128 key = key_of(spec);
   CompiledProgramPtr program = client().programs().find(key);
@@ -324,7 +328,7 @@ std::vector<double> time_launches(Device& device, int count) {
   device.launches().submit(std::move(plan.place), [&] {
     for (int i = 1; i < count; ++i) {
       const auto start = std::chrono::steady_clock::now();
-      if (!launch->rehearse()) return std::optional<pjrt::Event>();
+      if (!launch->rehearse()) return std::vector<pjrt::Event>();
       const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
       seconds.push_back(elapsed.count());
     }
@@ -336,15 +340,22 @@ std::vector<double> time_launches(Device& device, int count) {
 }
 
 std::vector<ArrayPtr> run_program(Device& device, const std::string& text, const base::Hash128& key,
-                                  std::vector<graph::DataPtr> inputs) {
+                                  std::vector<graph::DataPtr> inputs,
+                                  std::span<const ResultType> results) {
   const auto launch = std::make_shared<Launch>();
   launch->device = &device;
-  ProgramSpec spec = spec_of(device);
+  ProgramSpec spec = spec_of(device, inputs);
   spec.program = key;
+  for (const ResultType& result : results) spec.results.push_back(result.sharding);
   launch->program = client().programs().find(text, spec);
   launch->inputs = std::move(inputs);
-  for (base::Shape& shape : launch->program->executable->output_shapes()) {
-    launch->outputs.push_back(Array::make_pending(device, std::move(shape)));
+  for (const ResultType& result : results) {
+    launch->outputs.push_back(Array::make_pending(device, result.shape, result.sharding));
+  }
+  if (results.empty()) {
+    for (base::Shape& shape : launch->program->executable->output_shapes()) {
+      launch->outputs.push_back(Array::make_pending(device, std::move(shape)));
+    }
   }
   const std::string name = base::str("program ", base::to_string(key).substr(0, 8));
   launch->description = {name, base::user_line(), launch->outputs.size(), 0};

@@ -64,10 +64,16 @@ std::optional<std::vector<ArrayPtr>> compute_again(Device& device, const GraphCa
 // Blocks until all work that was queued before has ended. Errors stay with the arrays.
 void wait(Device& device);
 
+struct ResultType {
+  base::Shape shape;
+  const Sharding* sharding = nullptr;
+};
 // Runs a StableHLO module on `inputs`; the results may be pending. `key` must differ between
-// modules: each is compiled once.
+// modules: each is compiled once. `results` may be empty if each device has all of each result:
+// else the plugin knows the parts alone.
 std::vector<ArrayPtr> run_program(Device& device, const std::string& text, const base::Hash128& key,
-                                  std::vector<graph::DataPtr> inputs);
+                                  std::vector<graph::DataPtr> inputs,
+                                  std::span<const ResultType> results = {});
 
 // Compiles it, so that `run_program` finds it.
 void compile_program(const std::string& text, const base::Hash128& key);

@@ -37,14 +37,14 @@ std::string pending_graph_key(Device& device, std::span<const graph::Value> valu
 
 std::map<std::string, std::int64_t> estimate_memory(Device& device) {
   const Preview preview = preview_sync(device);
-  return memory_of(
-      *await_program(client().programs().find(preview.trace, spec_of(device, preview.donations))));
+  const ProgramSpec spec = spec_of(device, preview.trace.leaves, preview.donations);
+  return memory_of(*await_program(client().programs().find(preview.trace, spec)));
 }
 
 std::map<std::string, std::int64_t> estimate_memory(Device& device,
                                                     std::span<const graph::Value> values) {
-  return memory_of(
-      *await_program(client().programs().find(trace_of(device, values), spec_of(device))));
+  const graph::Trace trace = trace_of(device, values);
+  return memory_of(*await_program(client().programs().find(trace, spec_of(device, trace.leaves))));
 }
 
 std::string last_program_key() {

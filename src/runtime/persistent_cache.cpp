@@ -90,7 +90,7 @@ Machine machine_of(const Client& client) {
   Machine machine{.platform = client.platform(),
                   .platform_version = client.pjrt_client().platform_version(),
                   .library = hash_library(client.spec().library_path),
-                  .device_kind = client.pjrt_client().addressable_devices().at(0)->kind(),
+                  .device_kind = client.devices()[0]->any_pjrt_device().kind(),
                   .custom_calls = {},
                   .cpu_features = {}};
   if (client.has_host_kernels()) machine.custom_calls = host_kernels_key();

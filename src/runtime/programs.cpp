@@ -1,6 +1,7 @@
 // Keys, lowering, and what is kept of a compiled program.
 #include "runtime/programs.h"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <utility>
@@ -53,10 +54,16 @@ CompiledProgram program_of(const Compilation& compilation, Compiled compiled) {
 
 }  // namespace
 
-ProgramSpec spec_of(const Device& device, std::span<const ops::Donation> donations) {
-  return {.options = compile_options_key(platform()),
-          .donations = donations,
-          .placement = device.placement()};
+ProgramSpec spec_of(const Device& device, std::span<const graph::DataPtr> inputs,
+                    std::span<const ops::Donation> donations) {
+  ProgramSpec spec{.options = compile_options_key(platform()),
+                   .donations = donations,
+                   .placement = device.placement()};
+  if (device.num_devices() == 1) return spec;  // nothing of it has a sharding
+  for (const graph::DataPtr& input : inputs) {
+    spec.inputs.push_back(static_cast<const Array&>(*input).sharding());
+  }
+  return spec;
 }
 
 CompiledProgramPtr await_program(const FoundProgram& found) {
@@ -73,6 +80,10 @@ CompileCache::Compile Programs::begin_compiling(const graph::Trace& trace, const
                                                 const std::shared_ptr<double>& seconds) {
   static base::Metric& aliases = base::metric("InputOutputAliasCount", base::MetricKind::kNumber);
   const auto start = std::chrono::steady_clock::now();
+  if (!std::ranges::all_of(spec.inputs, is_whole)) {
+    base::fail(base::ErrorKind::kUnimplemented,
+               "a program of arrays that are split over devices can't be made of operators yet");
+  }
   ops::Program program = lower(client_, trace, spec.donations, promoted, false);
   std::string known_as;
   if (base::settings().hlo_debug()) {

@@ -22,8 +22,10 @@ namespace torch_xla::runtime {
 class Client;
 class Device;
 
-// Of a program for the device: everything but what it computes.
-ProgramSpec spec_of(const Device& device, std::span<const ops::Donation> donations = {});
+// Of a program that reads these arrays of the device: everything but what it computes. Its results
+// are whole on each of the device's devices, unless that is changed.
+ProgramSpec spec_of(const Device& device, std::span<const graph::DataPtr> inputs,
+                    std::span<const ops::Donation> donations = {});
 
 // A program that is there or on its way.
 struct FoundProgram {

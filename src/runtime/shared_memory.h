@@ -10,7 +10,7 @@
 
 namespace torch_xla::runtime {
 
-// True if arrays of the device lie in host memory.
+// True if arrays of the device lie in host memory, and in one piece.
 bool shares_host_memory(Device& device);
 
 // An array's memory. While this lives it stays where it is, and no program writes to it. A shutdown

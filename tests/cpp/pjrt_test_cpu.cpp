@@ -229,12 +229,10 @@ TEST(test_four_replicas_meet_in_one_launch) {
   }
   std::vector<Buffer*> pointers;
   for (Buffer& input : inputs) pointers.push_back(&input);
-  std::vector<std::span<Buffer* const>> arguments;
-  for (Buffer*& pointer : pointers) arguments.emplace_back(&pointer, 1);
   ExecuteOptions options;
   options.launch_id = 1;
   options.want_events = true;
-  const ExecuteResult result = executable->execute(arguments, options);
+  const ExecuteResult result = executable->execute(pointers, options, 4);
   EXPECT_EQ(result.events.size(), std::size_t{4});
   for (const Event& event : result.events) event.await();
   for (const auto& outputs : result.outputs) {
