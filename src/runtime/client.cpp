@@ -16,10 +16,7 @@
 #include "base/settings.h"
 #include "runtime/background.h"
 #include "runtime/host_kernels.h"
-#include "runtime/kept_arguments.h"
 #include "runtime/programs.h"
-#include "runtime/shared_memory.h"
-#include "runtime/uncompiled.h"
 
 namespace torch_xla::runtime {
 namespace {
@@ -168,6 +165,11 @@ std::vector<Device*> Client::all_devices() {
   return all;
 }
 
+void Client::close(const std::exception_ptr& error) {
+  for (Device* const device : all_devices()) device->close(error);
+  programs_->close();
+}
+
 Client::~Client() = default;
 
 Client& client() {
@@ -259,15 +261,8 @@ void shutdown() {
   if (state.owned_client == nullptr) return;
   const auto error = std::make_exception_ptr(
       base::Error(base::ErrorKind::kRuntime, "the tensor's device was shut down"));
-  end_shared_memory();
-  fail_uncompiled(error);
   if (BackgroundWork::count() > 0) end_process_in_time(/*runs_launches=*/false);
-  for (Device* device : state.owned_client->all_devices()) {
-    device->launches().close();
-    forget_arguments(*device);
-    device->arrays().release_all(error);
-  }
-  state.owned_client->programs().close();
+  state.owned_client->close(error);
   state.client.store(nullptr);
   state.owned_client.reset();
 }

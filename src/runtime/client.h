@@ -51,6 +51,10 @@ class Client : public std::enable_shared_from_this<Client> {
   Device& make_device(std::vector<pjrt::Device*> devices);
   std::vector<Device*> all_devices();
 
+  // At a shutdown: gives back all that the plugin owns, but for what a compilation under way needs.
+  // What is used later fails with `error`.
+  void close(const std::exception_ptr& error);
+
  private:
   PluginSpec spec_;
   std::shared_ptr<pjrt::Client> client_;

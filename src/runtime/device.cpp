@@ -27,4 +27,12 @@ Device::Device(int ordinal, std::string name, std::vector<pjrt::Device*> devices
       placement_(placement_on(pjrt_devices_)),
       launches_("xla:" + std::to_string(ordinal)) {}
 
+void Device::close(const std::exception_ptr& error) {
+  shared_memories_.end_all();
+  uncompiled_.fail_all(error);
+  launches_.close();
+  forget_arguments(*this);
+  arrays_.release_all(error);
+}
+
 }  // namespace torch_xla::runtime

@@ -16,6 +16,8 @@
 #include "runtime/launch_queue.h"
 #include "runtime/program_spec.h"
 #include "runtime/sharding.h"
+#include "runtime/shared_memory.h"
+#include "runtime/uncompiled.h"
 
 namespace torch_xla::runtime {
 
@@ -43,9 +45,16 @@ class Device {
 
   graph::LiveSet& live() { return live_; }
   LaunchQueue& launches() { return launches_; }
+  UncompiledLaunches& uncompiled() { return uncompiled_; }
   ArrayList& arrays() { return arrays_; }
+  SharedMemories& shared_memories() { return shared_memories_; }
   // The graphs that keep arguments for their next calls. Under the recording lock.
   std::vector<std::weak_ptr<KeptArguments>>& keepers() { return keepers_; }
+
+  // At a shutdown: waits for launches, and gives back all memory of the plugin's. What still waits
+  // for the compiler fails with `error`, and so does who reads an array. May be called again after
+  // an interruption.
+  void close(const std::exception_ptr& error);
 
  private:
   const int ordinal_;
@@ -55,6 +64,8 @@ class Device {
   const Placement placement_;
   graph::LiveSet live_;
   ArrayList arrays_;
+  SharedMemories shared_memories_;
+  UncompiledLaunches uncompiled_;
   std::vector<std::weak_ptr<KeptArguments>> keepers_;
   LaunchQueue launches_;
 };

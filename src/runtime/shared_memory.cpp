@@ -2,8 +2,6 @@
 #include "runtime/shared_memory.h"
 
 #include <cstdint>
-#include <mutex>
-#include <set>
 #include <utility>
 
 #include "pjrt/client.h"
@@ -16,17 +14,6 @@ namespace {
 // XLA's programs for the CPU use aligned instructions on what they are given.
 constexpr std::uintptr_t kAlignment = 64;
 
-struct Shared {
-  std::mutex mutex;
-  std::set<SharedMemory*> all;  // under mutex
-};
-
-Shared& shared() {
-  // Never destroyed: tensors of static lifetime end after everything.
-  static auto* const instance = new Shared();
-  return *instance;
-}
-
 }  // namespace
 
 bool shares_host_memory(Device& device) { return platform() == "cpu" && device.num_devices() == 1; }
@@ -38,19 +25,21 @@ SharedMemory::SharedMemory(ArrayPtr array) : array_(std::move(array)) {
               " devices can't be shown to the host as one piece of memory");
   reference_ = std::make_unique<pjrt::ExternalReference>(buffers[0]);
   data_ = reference_->data();
-  const std::lock_guard lock(shared().mutex);
-  shared().all.insert(this);
+  const std::lock_guard lock(list().mutex_);
+  list().all_.insert(this);
 }
 
 SharedMemory::~SharedMemory() {
-  const std::lock_guard lock(shared().mutex);
-  shared().all.erase(this);
+  const std::lock_guard lock(list().mutex_);
+  list().all_.erase(this);
   reference_.reset();
 }
 
-void end_shared_memory() {
-  const std::lock_guard lock(shared().mutex);
-  for (SharedMemory* const memory : shared().all) memory->reference_.reset();
+SharedMemories& SharedMemory::list() const { return array_->device().shared_memories(); }
+
+void SharedMemories::end_all() {
+  const std::lock_guard lock(mutex_);
+  for (SharedMemory* const memory : all_) memory->reference_.reset();
 }
 
 ArrayPtr adopt_memory(Device& device, void* data, base::Shape shape,
