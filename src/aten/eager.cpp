@@ -46,7 +46,7 @@ bool suspend_eager_mode(bool is_suspended) {
 bool is_eager() { return eager_mode_is_on.load() && !is_suspended_here; }
 
 void run_eagerly(runtime::Device& device, const graph::Entry& entry) {
-  if (is_suspended_here || runtime::is_capturing()) return;
+  if (is_suspended_here || device.captures().is_any()) return;
   ++num_recorded;
   const bool ends_group = base::settings().use_eager_debug_mode() ||
                           (num_recorded >= kMinOperations && entry.key.lo % kSpacing == 0);

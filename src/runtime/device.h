@@ -12,6 +12,7 @@
 #include "graph/alias.h"
 #include "pjrt/device.h"
 #include "runtime/array.h"
+#include "runtime/capture.h"
 #include "runtime/kept_arguments.h"
 #include "runtime/launch_queue.h"
 #include "runtime/program_spec.h"
@@ -46,6 +47,7 @@ class Device {
   graph::LiveSet& live() { return live_; }
   LaunchQueue& launches() { return launches_; }
   UncompiledLaunches& uncompiled() { return uncompiled_; }
+  Captures& captures() { return captures_; }
   ArrayList& arrays() { return arrays_; }
   SharedMemories& shared_memories() { return shared_memories_; }
   // The graphs that keep arguments for their next calls. Under the recording lock.
@@ -66,6 +68,7 @@ class Device {
   ArrayList arrays_;
   SharedMemories shared_memories_;
   UncompiledLaunches uncompiled_;
+  Captures captures_;
   std::vector<std::weak_ptr<KeptArguments>> keepers_;
   LaunchQueue launches_;
 };

@@ -171,7 +171,7 @@ bool set_donors_are_used(bool are_used) { return std::exchange(uses_donors, are_
 Plan plan_sync(Device& device) {
   Plan plan;
   LiveValues live;  // freed outside the lock
-  const BarrierScope barrier;
+  const BarrierScope barrier(device);
   const RecordingLock lock(device);
   device.live().reset_recorded();
   live = collect_live(device, plan.garbage);
