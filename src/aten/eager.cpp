@@ -62,7 +62,7 @@ bool suspend_eager_mode(bool is_suspended) {
 bool is_eager() { return !is_suspended_here && mode_here.value_or(is_on_in_process.load()); }
 
 void run_eagerly(runtime::Device& device, const graph::Entry& entry) {
-  if (!is_eager() || runtime::is_capturing()) return;
+  if (!is_eager() || device.captures().is_any()) return;
   ++num_recorded;
   const bool ends_group = base::settings().use_eager_debug_mode() ||
                           (num_recorded >= kMinOperations && entry.key.lo % kSpacing == 0);

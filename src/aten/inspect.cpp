@@ -10,7 +10,7 @@
 #include "base/settings.h"
 #include "graph/location.h"
 #include "runtime/capture.h"
-#include "runtime/executor.h"
+#include "runtime/inspect.h"
 #include "runtime/observe.h"
 
 namespace torch_xla::aten {

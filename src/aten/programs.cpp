@@ -13,6 +13,7 @@
 #include "runtime/capture.h"
 #include "runtime/executor.h"
 #include "runtime/export.h"
+#include "runtime/inspect.h"
 #include "runtime/plan.h"
 
 namespace torch_xla::aten {

@@ -47,7 +47,7 @@ const graph::Entry* call_entry(const CapturedGraph& graph,
 }  // namespace
 
 Capture::Capture(runtime::Device& device)
-    : device_(&device), scope_(std::make_unique<runtime::CaptureScope>()) {
+    : device_(&device), scope_(std::make_unique<runtime::CaptureScope>(device)) {
   const auto lock = lock_of(device);
   device.live().for_each([&](const graph::Alias& alias) {
     const graph::Value& value = alias.value();

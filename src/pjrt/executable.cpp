@@ -14,19 +14,18 @@ namespace {
 // [device][output] out.
 class LaunchLists {
  public:
-  LaunchLists(std::span<const std::span<Buffer* const>> arguments, std::size_t num_outputs)
-      : num_devices_(arguments.size()),
-        num_arguments_(arguments.empty() ? 0 : arguments.front().size()),
+  LaunchLists(std::span<Buffer* const> arguments, std::size_t num_devices, std::size_t num_outputs)
+      : num_devices_(num_devices),
+        num_arguments_(arguments.size() / num_devices),
         num_outputs_(num_outputs),
-        buffers_(num_devices_ * (num_arguments_ + num_outputs_)),
-        rows_(2 * num_devices_) {
+        buffers_(arguments.size() + num_devices * num_outputs),
+        rows_(2 * num_devices) {
+    base::internal_check(num_devices_ * num_arguments_ == arguments.size(),
+                         "execute: devices with different numbers of arguments");
+    for (std::size_t i = 0; i < arguments.size(); ++i) buffers_[i] = arguments[i]->c_buffer();
     for (std::size_t d = 0; d < num_devices_; ++d) {
-      base::internal_check(arguments[d].size() == num_arguments_,
-                           "execute: devices with different numbers of arguments");
-      PJRT_Buffer** row = buffers_.data() + d * num_arguments_;
-      for (std::size_t i = 0; i < num_arguments_; ++i) row[i] = arguments[d][i]->c_buffer();
-      rows_[d] = row;
-      rows_[num_devices_ + d] = buffers_.data() + num_devices_ * num_arguments_ + d * num_outputs_;
+      rows_[d] = buffers_.data() + d * num_arguments_;
+      rows_[num_devices_ + d] = buffers_.data() + arguments.size() + d * num_outputs_;
     }
   }
 
@@ -88,9 +87,9 @@ void Executable::destroy() noexcept {
 
 const PJRT_Api* Executable::api() const { return client_->api(); }
 
-ExecuteResult Executable::execute(std::span<const std::span<Buffer* const>> arguments,
-                                  const ExecuteOptions& options) const {
-  const LaunchLists lists(arguments, num_outputs_);
+ExecuteResult Executable::execute(std::span<Buffer* const> arguments, const ExecuteOptions& options,
+                                  std::size_t num_devices) const {
+  const LaunchLists lists(arguments, num_devices, num_outputs_);
   PJRT_ExecuteOptions c_options = to_c(options);
   std::vector<PJRT_Event*> events(options.want_events ? lists.num_devices() : 0);
   auto args = PJRT_MAKE(PJRT_LoadedExecutable_Execute_Args);

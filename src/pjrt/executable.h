@@ -64,15 +64,12 @@ class Executable {
   // Launches under way end well.
   ~Executable();
 
-  // Launches the program: arguments[device][argument]. Returns before the work is done, but may
-  // block for a while: cheap programs run inline, and queues fill up. The arguments may be
-  // destroyed right after. Failures come from here (Error), or through the events and the outputs.
-  ExecuteResult execute(std::span<const std::span<Buffer* const>> arguments,
-                        const ExecuteOptions& options) const;
-  // The same on one device.
-  ExecuteResult execute(std::span<Buffer* const> arguments, const ExecuteOptions& options) const {
-    return execute(std::span<const std::span<Buffer* const>>(&arguments, 1), options);
-  }
+  // Launches the program on so many devices; `arguments` are rows of equal length, one for each
+  // device. Returns before the work is done, but may block for a while: cheap programs run inline,
+  // and queues fill up. The arguments may be destroyed right after. Failures come from here
+  // (Error), or through the events and the outputs.
+  ExecuteResult execute(std::span<Buffer* const> arguments, const ExecuteOptions& options,
+                        std::size_t num_devices = 1) const;
 
   std::string name() const;
   int num_replicas() const;

@@ -22,9 +22,9 @@
 #include "python/bindings.h"
 #include "runtime/array.h"
 #include "runtime/client.h"
-#include "runtime/compile.h"
 #include "runtime/device_info.h"
 #include "runtime/executor.h"
+#include "runtime/persistent_cache.h"
 
 namespace py = pybind11;
 using namespace torch_xla;  // NOLINT(google-build-using-namespace): this file binds all of it

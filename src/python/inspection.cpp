@@ -14,8 +14,10 @@
 #include "runtime/cause.h"
 #include "runtime/client.h"
 #include "runtime/executor.h"
+#include "runtime/inspect.h"
 #include "runtime/kept_arguments.h"
 #include "runtime/plan.h"
+#include "runtime/programs.h"
 
 namespace torch_xla::python {
 namespace {

@@ -8,7 +8,7 @@
 #include "python/bindings.h"
 #include "runtime/client.h"
 #include "runtime/device_trace.h"
-#include "runtime/executor.h"
+#include "runtime/inspect.h"
 
 namespace torch_xla::python {
 namespace {

@@ -10,7 +10,7 @@
 #include "base/error.h"
 #include "python/bindings.h"
 #include "runtime/client.h"
-#include "runtime/executor.h"
+#include "runtime/inspect.h"
 #include "runtime/platform_options.h"
 
 namespace torch_xla::python {

@@ -102,12 +102,15 @@ std::exception_ptr with_memory(Device& device, const base::Error& error) {
       base::Error(error.kind(), base::str(error.what(), "\n", describe_memory(device), "\n")));
 }
 
-Array::Array(Device& device, base::Shape shape) : graph::Data(std::move(shape)), device_(&device) {
+Array::Array(Device& device, base::Shape shape, const Sharding* sharding)
+    : graph::Data(std::move(shape)), device_(&device), sharding_(sharding) {
+  base::internal_check(num_shards(sharding) == device.num_devices(), "an array of ",
+                       num_shards(sharding), " shards on ", device.num_devices(), " devices");
   device_->arrays().add(*this);
 }
 
 Array::~Array() {
-  if (holds_memory()) device_->arrays().count(-shape().num_bytes());
+  if (holds_memory()) device_->arrays().count(-num_bytes());
   device_->arrays().remove(*this);
 }
 
@@ -115,20 +118,23 @@ bool Array::holds_memory() const {
   return state_.load(std::memory_order_acquire) == kLaunched && !is_taken_.load();
 }
 
-ArrayPtr Array::make_pending(Device& device, base::Shape shape) {
-  return ArrayPtr(new Array(device, std::move(shape)));
+ArrayPtr Array::make_pending(Device& device, base::Shape shape, const Sharding* sharding) {
+  return ArrayPtr(new Array(device, std::move(shape), sharding));
 }
 
-ArrayPtr Array::make_launched(Device& device, pjrt::Buffer buffer, base::Shape shape) {
-  ArrayPtr array = make_pending(device, std::move(shape));
-  std::vector<pjrt::Buffer> buffers;
-  buffers.push_back(std::move(buffer));
+ArrayPtr Array::make_pending(Device& device, base::Shape shape) {
+  return make_pending(device, std::move(shape), device.whole());
+}
+
+ArrayPtr Array::make_launched(Device& device, std::vector<pjrt::Buffer> buffers, base::Shape shape,
+                              const Sharding* sharding) {
+  ArrayPtr array = make_pending(device, std::move(shape), sharding);
   array->set_launched(std::move(buffers), nullptr);
   return array;
 }
 
 void Array::set_taken() {
-  if (!is_taken_.exchange(true)) device_->arrays().count(-shape().num_bytes());
+  if (!is_taken_.exchange(true)) device_->arrays().count(-num_bytes());
 }
 
 std::exception_ptr Array::await_launch() const {
@@ -199,8 +205,6 @@ bool Array::is_ready() const {
   return true;
 }
 
-const pjrt::Buffer& Array::buffer() const { return buffers().front(); }
-
 const std::vector<pjrt::Buffer>& Array::buffers() const {
   const int state = state_.load(std::memory_order_acquire);
   if (state == kFailed) std::rethrow_exception(error_);
@@ -211,7 +215,7 @@ const std::vector<pjrt::Buffer>& Array::buffers() const {
 void Array::set_launched(std::vector<pjrt::Buffer> buffers, LaunchDescriptionPtr launch) {
   buffers_ = std::move(buffers);
   launch_ = std::move(launch);
-  device_->arrays().count(shape().num_bytes());
+  device_->arrays().count(num_bytes());
   if (set_state(kLaunched) != kKeeping) return;
   std::vector<std::pair<std::uint64_t, graph::DataPtr>> freed;
   const std::lock_guard lock(replaced_mutex());
@@ -260,7 +264,7 @@ std::vector<LiveArray> ArrayList::list() {
       if (!array->holds_memory()) continue;
       LiveArray& entry = arrays.emplace_back();
       entry.shape = array->shape();
-      entry.num_bytes = array->shape().num_bytes();
+      entry.num_bytes = array->num_bytes();
       entry.where = graph::to_string(array->location());
       if (entry.where.empty() && array->launch_ != nullptr) entry.where = array->launch_->where;
     }
@@ -291,7 +295,7 @@ void ArrayList::remove(Array& array) {
 void ArrayList::release_all(const std::exception_ptr& error) {
   const std::lock_guard lock(mutex_);
   for (Array* array = first_; array != nullptr; array = array->next_) {
-    if (array->holds_memory()) count(-array->shape().num_bytes());
+    if (array->holds_memory()) count(-array->num_bytes());
     array->buffers_.clear();
     array->set_failed(error);
   }

@@ -1,6 +1,8 @@
-// An array on a device: what a leaf of the graph holds. It exists before its value does: a barrier
+// An array on a device: what a leaf of the graph holds. It has a shape, a sharding, and a buffer on
+// each of the devices that its `Device` stands for. It exists before its value does: a barrier
 // makes the arrays of its results at once, and the launch that computes them fills them in later.
-// Next: `launch_queue.h` for how launches run, `executor.h` for who makes them.
+// Next: `sharding.h` for how it lies, `launch_queue.h` for how launches run, `executor.h` for who
+// makes them, `array_host.cpp` for the ways from and to the host.
 #pragma once
 
 #include <atomic>
@@ -15,6 +17,7 @@
 #include "base/error.h"
 #include "graph/node.h"
 #include "pjrt/buffer.h"
+#include "runtime/sharding.h"
 
 namespace torch_xla::runtime {
 
@@ -31,19 +34,56 @@ struct LaunchDescription {
 };
 using LaunchDescriptionPtr = std::shared_ptr<const LaunchDescription>;
 
+// A copy to the host that has been started. It writes to the destination until it has ended.
+class HostCopy {
+ public:
+  HostCopy() = default;
+  HostCopy(HostCopy&&) noexcept = default;
+  HostCopy& operator=(HostCopy&&) = delete;
+  ~HostCopy();
+  // Blocks until it has ended, well or not; throws pjrt::Error. Not interruptible.
+  void await();
+
+ private:
+  friend class Array;
+  // What can't be copied to its place in one piece.
+  struct Part {
+    std::vector<char> bytes;
+    base::Shape local_shape;
+    Slice slice;
+  };
+  void await_events();
+
+  const class Array* array_ = nullptr;
+  void* destination_ = nullptr;
+  std::vector<pjrt::Event> events_;
+  std::vector<Part> parts_;
+};
+
 // Thread-safe. Pending until its launch has started, then launched (the buffer exists, its value
 // may be on its way) or failed; it never changes after that. No method holds a lock while it waits.
 // What throws the error of a failed array has first given the device's tensors back what they were
 // before (`recovery.h`), for which it takes the recording lock.
 class Array final : public graph::Data {
  public:
+  // Whole on each of the device's devices, unless it says otherwise.
   static std::shared_ptr<Array> make_pending(Device& device, base::Shape shape);
-  // For a transfer.
-  static std::shared_ptr<Array> make_launched(Device& device, pjrt::Buffer buffer,
-                                              base::Shape shape);
+  static std::shared_ptr<Array> make_pending(Device& device, base::Shape shape,
+                                             const Sharding* sharding);
+  // For a transfer; a buffer for each device.
+  static std::shared_ptr<Array> make_launched(Device& device, std::vector<pjrt::Buffer> buffers,
+                                              base::Shape shape, const Sharding* sharding);
+  // Of the host's memory, dense and row-major: each device gets its part. With `copy_during_call`
+  // the memory is free when this returns; else it must stay as it is until `wait_ready` has.
+  static std::shared_ptr<Array> upload(Device& device, const void* data, base::Shape shape,
+                                       const Sharding* sharding, bool copy_during_call = true);
   ~Array() override;
 
   Device& device() const { return *device_; }
+  // Null on a device that is one device.
+  const Sharding* sharding() const { return sharding_; }
+  // Of all its buffers.
+  std::int64_t num_bytes() const { return runtime::num_bytes(shape(), sharding_); }
 
   // The user's line that made it, as far as it is known. Set before other threads see the array.
   void set_location(graph::Location location) {
@@ -64,10 +104,12 @@ class Array final : public graph::Data {
   std::exception_ptr error() const { return is_failed() ? error_ : nullptr; }
   // Blocks as `wait_launched`; returns the error in place of throwing.
   std::exception_ptr await_launch() const;
-  // The memory, after `wait_launched`. Valid as long as the array.
-  const pjrt::Buffer& buffer() const;
-  // One buffer per shard, in the order of the device's shards.
+  // The memory, after `wait_launched`: a buffer on each device, in their order. Valid as long as
+  // the array.
   const std::vector<pjrt::Buffer>& buffers() const;
+  // Starts to put the value together in `destination`, dense and row-major, which must hold
+  // `shape().num_bytes()`. After `wait_ready`. Throws pjrt::Error.
+  HostCopy download(void* destination) const;
 
   // The user wants programs to reuse its memory although tensors hold it (`donors_are_used`).
   void set_donor(bool is_donor) { is_donor_.store(is_donor); }
@@ -79,8 +121,9 @@ class Array final : public graph::Data {
   // A launch has taken its memory for a result, where it counts from now on.
   void set_taken();
 
-  // What a launch passes to the plugin; a donation takes the memory away.
-  pjrt::Buffer* launch_argument() { return &buffers_.front(); }
+  // What a launch passes to the plugin for its device in this place; a donation takes the memory
+  // away.
+  pjrt::Buffer* launch_argument(std::size_t place) { return &buffers_[place]; }
 
   // Once, by whoever was to make the value.
   void set_launched(std::vector<pjrt::Buffer> buffers, LaunchDescriptionPtr launch);
@@ -100,7 +143,7 @@ class Array final : public graph::Data {
   // A pending array keeps what it replaces in the second of these states.
   enum State : int { kPending, kKeeping, kLaunched, kFailed };
 
-  Array(Device& device, base::Shape shape);
+  Array(Device& device, base::Shape shape, const Sharding* sharding);
   bool holds_memory() const;
   void await_state() const;
   int set_state(State state);  // gives the state before
@@ -108,6 +151,7 @@ class Array final : public graph::Data {
   std::string description() const;
 
   Device* device_;
+  const Sharding* sharding_;
   std::atomic<graph::Location> location_{0};  // lists of what is alive read it at any time
   std::atomic<bool> is_donor_{false};
   std::atomic<bool> is_given_away_{false};

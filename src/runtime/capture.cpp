@@ -1,69 +1,52 @@
 // Who is capturing, and the errors of what may not be done meanwhile.
 #include "runtime/capture.h"
 
-#include <atomic>
-#include <condition_variable>
-#include <mutex>
 #include <typeinfo>
 #include <utility>
 
 #include "base/error.h"
+#include "runtime/device.h"
 
 namespace torch_xla::runtime {
 namespace {
-
-// Captures and barriers exclude each other, but not their like.
-struct State {
-  std::mutex mutex;
-  std::condition_variable changed;
-  std::atomic<int> num_captures{0};  // written under `mutex`
-  int num_barriers = 0;              // under `mutex`
-};
-
-State& state() {
-  static auto* const instance = new State();
-  return *instance;
-}
 
 thread_local int depth = 0;
 thread_local bool runs_are_forbidden = false;
 
 }  // namespace
 
-CaptureScope::CaptureScope() : thread_(&depth) {
-  std::unique_lock lock(state().mutex);
-  state().changed.wait(lock, [] { return state().num_barriers == 0; });
-  state().num_captures.fetch_add(1);
+CaptureScope::CaptureScope(Device& device) : captures_(device.captures()), thread_(&depth) {
+  std::unique_lock lock(captures_.mutex_);
+  captures_.changed_.wait(lock, [&] { return captures_.num_barriers_ == 0; });
+  captures_.num_captures_.fetch_add(1);
   ++depth;
 }
 
 CaptureScope::~CaptureScope() {
-  // Freed in another thread, it can only let go of the process's count.
+  // Freed in another thread, it can only let go of the device's count.
   if (thread_ == &depth) --depth;
   {
-    const std::lock_guard lock(state().mutex);
-    state().num_captures.fetch_sub(1);
+    const std::lock_guard lock(captures_.mutex_);
+    captures_.num_captures_.fetch_sub(1);
   }
-  state().changed.notify_all();
+  captures_.changed_.notify_all();
 }
 
-bool is_capturing() { return state().num_captures.load(std::memory_order_relaxed) > 0; }
-
-BarrierScope::BarrierScope() {
+BarrierScope::BarrierScope(Device& device) : captures_(device.captures()) {
   base::check(depth == 0,
               "torch_xla.sync: a barrier inside of a function that is being captured (for a loop, "
               "a branch, torch.compile or assume_pure); put it outside");
-  std::unique_lock lock(state().mutex);
-  state().changed.wait(lock, [] { return state().num_captures.load() == 0; });
-  ++state().num_barriers;
+  std::unique_lock lock(captures_.mutex_);
+  captures_.changed_.wait(lock, [&] { return !captures_.is_any(); });
+  ++captures_.num_barriers_;
 }
 
 BarrierScope::~BarrierScope() {
   {
-    const std::lock_guard lock(state().mutex);
-    --state().num_barriers;
+    const std::lock_guard lock(captures_.mutex_);
+    --captures_.num_barriers_;
   }
-  state().changed.notify_all();
+  captures_.changed_.notify_all();
 }
 
 bool set_runs_forbidden(bool is_forbidden) {

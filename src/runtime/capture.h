@@ -4,9 +4,31 @@
 // (graph/region.h). Meanwhile nothing that depends on a stand-in can run.
 #pragma once
 
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+
 #include "graph/node.h"
 
 namespace torch_xla::runtime {
+
+class Device;
+
+// Of one device. Captures and barriers exclude each other, but not their like, and not those of
+// other devices: replicas in threads don't wait for each other.
+class Captures {
+ public:
+  // Whether any thread is capturing.
+  bool is_any() const { return num_captures_.load(std::memory_order_relaxed) > 0; }
+
+ private:
+  friend class CaptureScope;
+  friend class BarrierScope;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::atomic<int> num_captures_{0};  // written under mutex_
+  int num_barriers_ = 0;              // under mutex_
+};
 
 // Stands for an array that will only be known when the region is used.
 class Placeholder final : public graph::Data {
@@ -14,30 +36,31 @@ class Placeholder final : public graph::Data {
   using graph::Data::Data;
 };
 
-// While one exists, barriers of other threads wait, and one in this thread throws. Waits for a
-// barrier that is collecting what it computes.
+// While one exists, barriers of the device in other threads wait, and any in this thread throws.
+// Waits for a barrier of the device that is collecting what it computes.
 class CaptureScope {
  public:
-  CaptureScope();
+  explicit CaptureScope(Device& device);
   ~CaptureScope();
   CaptureScope(const CaptureScope&) = delete;
   CaptureScope& operator=(const CaptureScope&) = delete;
 
  private:
+  Captures& captures_;
   const void* thread_;
 };
 
-// Whether any thread is capturing.
-bool is_capturing();
-
-// While one exists, captures wait: what a barrier collects must not be of a capture. Waits for
-// captures of other threads; throws if this one is capturing.
+// While one exists, captures of the device wait: what a barrier collects must not be of a capture.
+// Waits for captures of other threads; throws if this one is capturing, on whatever device.
 class BarrierScope {
  public:
-  BarrierScope();
+  explicit BarrierScope(Device& device);
   ~BarrierScope();
   BarrierScope(const BarrierScope&) = delete;
   BarrierScope& operator=(const BarrierScope&) = delete;
+
+ private:
+  Captures& captures_;
 };
 
 // Whether this thread may not launch programs: `torch_xla.compile(full_graph=True)` asks for it.

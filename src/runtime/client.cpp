@@ -10,17 +10,13 @@
 #include <cstdio>
 #include <cstdlib>
 #include <mutex>
-#include <set>
 #include <utility>
 
 #include "base/error.h"
 #include "base/settings.h"
 #include "runtime/background.h"
-#include "runtime/compile.h"
-#include "runtime/executor.h"
-#include "runtime/kept_arguments.h"
-#include "runtime/shared_memory.h"
-#include "runtime/uncompiled.h"
+#include "runtime/host_kernels.h"
+#include "runtime/programs.h"
 
 namespace torch_xla::runtime {
 namespace {
@@ -30,13 +26,10 @@ constexpr std::size_t kMostDevices = 128;
 
 struct Process {
   std::mutex mutex;
-  std::function<PluginSpec()> resolver;                   // under mutex
-  std::vector<std::function<void(pjrt::Client&)>> hooks;  // under mutex
-  std::set<std::string> hooked_libraries;                 // under mutex
-  std::shared_ptr<Client> owned_client;                   // under mutex; shared by compilations
-  std::vector<Device*> devices;                           // of all clients so far; under mutex
-  bool handlers_are_installed = false;                    // under mutex
-  std::atomic<Client*> client{nullptr};                   // what `owned_client` points to
+  std::function<PluginSpec()> resolver;  // under mutex
+  std::shared_ptr<Client> owned_client;  // under mutex; shared by compilations
+  bool handlers_are_installed = false;   // under mutex
+  std::atomic<Client*> client{nullptr};  // what `owned_client` points to
   // Set in a child that was forked while there was a client.
   std::atomic<bool> is_broken_fork{false};
 };
@@ -45,6 +38,21 @@ Process& process() {
   // Never destroyed: tensors in static objects may outlive any order of destruction.
   static auto* const instance = new Process();
   return *instance;
+}
+
+// Of all clients so far; never destroyed, for the same reason.
+struct Devices {
+  std::mutex mutex;
+  std::vector<Device*> all;  // under mutex
+};
+
+Device* make_immortal(const PluginSpec& spec, int ordinal, std::vector<pjrt::Device*> devices) {
+  static auto* const made = new Devices();
+  auto* const device =
+      new Device(ordinal, base::str(spec.device_type, ":", ordinal), std::move(devices));
+  const std::lock_guard lock(made->mutex);
+  made->all.push_back(device);
+  return device;
 }
 
 std::string to_upper(std::string text) {
@@ -87,7 +95,7 @@ void install_handlers(Process& state) {
   std::atexit([] { shutdown(); });
 }
 
-std::shared_ptr<Client> create(Process& state, PluginSpec spec) {
+std::shared_ptr<Client> create(PluginSpec spec) {
   try {
     std::shared_ptr<pjrt::Client> pjrt_client =
         pjrt::Client::create(pjrt::Plugin::load(spec.library_path), spec.create_options);
@@ -95,13 +103,7 @@ std::shared_ptr<Client> create(Process& state, PluginSpec spec) {
     base::check(pjrt_client->addressable_devices().size() <= kMostDevices, "it offers ",
                 pjrt_client->addressable_devices().size(), " devices, and PyTorch counts to ",
                 kMostDevices);
-    auto result = std::make_shared<Client>(std::move(spec), std::move(pjrt_client));
-    const std::string& library = result->spec().library_path;
-    if (!state.hooked_libraries.contains(library)) {
-      for (const auto& hook : state.hooks) hook(result->pjrt_client());
-      state.hooked_libraries.insert(library);
-    }
-    return result;
+    return std::make_shared<Client>(std::move(spec), std::move(pjrt_client));
   } catch (const base::Error& error) {
     base::fail(error.kind(), "the PJRT plugin for '", spec.device_type, "' (", spec.library_path,
                ") could not be started: ", error.what());
@@ -122,10 +124,9 @@ Client& create_client() {
   const std::lock_guard lock(state.mutex);
   if (Client* existing = state.client.load()) return *existing;
   install_handlers(state);
-  state.owned_client = create(state, std::move(spec));
-  for (Device* device : state.owned_client->devices()) state.devices.push_back(device);
+  state.owned_client = create(std::move(spec));
   state.client.store(state.owned_client.get(), std::memory_order_release);
-  start_preloading();
+  state.owned_client->programs().persistent_cache().start_preloading();
   return *state.owned_client;
 }
 
@@ -136,20 +137,40 @@ void set_plugin_resolver(std::function<PluginSpec()> resolver) {
   process().resolver = std::move(resolver);
 }
 
-void add_client_hook(std::function<void(pjrt::Client&)> hook) {
-  const std::lock_guard lock(process().mutex);
-  process().hooks.push_back(std::move(hook));
-}
-
 Client::Client(PluginSpec spec, std::shared_ptr<pjrt::Client> client)
-    : spec_(std::move(spec)), client_(std::move(client)), platform_(client_->platform_name()) {
+    : spec_(std::move(spec)),
+      client_(std::move(client)),
+      platform_(client_->platform_name()),
+      has_host_kernels_(register_host_kernels(*client_)),
+      programs_(std::make_unique<Programs>(*this)) {
   std::transform(platform_.begin(), platform_.end(), platform_.begin(),
                  [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   for (pjrt::Device* device : client_->addressable_devices()) {
-    const auto ordinal = static_cast<int>(devices_.size());
-    devices_.push_back(new Device(ordinal, base::str(spec_.device_type, ":", ordinal), *device));
+    devices_.push_back(make_immortal(spec_, static_cast<int>(devices_.size()), {device}));
   }
 }
+
+Device& Client::make_device(std::vector<pjrt::Device*> devices) {
+  base::check(!devices.empty(), "a device must stand for one of the plugin's at least");
+  const std::lock_guard lock(mutex_);
+  const auto ordinal = static_cast<int>(devices_.size() + further_devices_.size());
+  further_devices_.push_back(make_immortal(spec_, ordinal, std::move(devices)));
+  return *further_devices_.back();
+}
+
+std::vector<Device*> Client::all_devices() {
+  const std::lock_guard lock(mutex_);
+  std::vector<Device*> all = devices_;
+  all.insert(all.end(), further_devices_.begin(), further_devices_.end());
+  return all;
+}
+
+void Client::close(const std::exception_ptr& error) {
+  for (Device* const device : all_devices()) device->close(error);
+  programs_->close();
+}
+
+Client::~Client() = default;
 
 Client& client() {
   Process& state = process();
@@ -159,10 +180,8 @@ Client& client() {
   return create_client();
 }
 
-std::shared_ptr<const Client> shared_client() {
-  client();
+std::shared_ptr<Client> existing_client() {
   const std::lock_guard lock(process().mutex);
-  base::check(process().owned_client != nullptr, "the xla device was shut down");
   return process().owned_client;
 }
 
@@ -219,7 +238,7 @@ void end_process_in_time(bool runs_launches) {
 bool runs_what_was_interrupted(Process& state) {
   const std::lock_guard lock(state.mutex);
   return state.owned_client != nullptr &&
-         std::ranges::any_of(state.owned_client->devices(), [](Device* device) {
+         std::ranges::any_of(state.owned_client->all_devices(), [](Device* device) {
            return device->launches().runs_what_was_interrupted();
          });
 }
@@ -242,16 +261,8 @@ void shutdown() {
   if (state.owned_client == nullptr) return;
   const auto error = std::make_exception_ptr(
       base::Error(base::ErrorKind::kRuntime, "the tensor's device was shut down"));
-  stop_preloading();
-  end_shared_memory();
-  fail_uncompiled(error);
   if (BackgroundWork::count() > 0) end_process_in_time(/*runs_launches=*/false);
-  for (Device* device : state.owned_client->devices()) {
-    device->launches().close();
-    forget_arguments(*device);
-    device->arrays().release_all(error);
-  }
-  clear_compilation_cache();
+  state.owned_client->close(error);
   state.client.store(nullptr);
   state.owned_client.reset();
 }

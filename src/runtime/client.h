@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -23,16 +24,17 @@ struct PluginSpec {
 // once if several are first. Without a resolver, PJRT_LIBRARY_PATH and PJRT_DEVICE decide. Python
 // gives one that finds installed plugins; it may take the GIL.
 void set_plugin_resolver(std::function<PluginSpec()> resolver);
-// Called once per plugin library, with its first client before that is used: to register custom
-// calls. To be called before the first use of the device, usually from a static object. The hook
-// must not need the GIL.
-void add_client_hook(std::function<void(pjrt::Client&)> hook);
 
-class Client {
+class Programs;
+
+// What dies with the plugin is a member: programs, what is loaded ahead, kernels. Shared by the
+// compilations under way, which may outlast a shutdown.
+class Client : public std::enable_shared_from_this<Client> {
  public:
   Client(PluginSpec spec, std::shared_ptr<pjrt::Client> client);
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
+  ~Client();
 
   // "CPU", "CUDA", ...
   const std::string& device_type() const { return spec_.device_type; }
@@ -40,20 +42,36 @@ class Client {
   // What lowerings and options are chosen by, in lower case: "cpu", "cuda".
   const std::string& platform() const { return platform_; }
   pjrt::Client& pjrt_client() const { return *client_; }
+  // Whether programs may call our kernels by name (host_kernels.h).
+  bool has_host_kernels() const { return has_host_kernels_; }
+  Programs& programs() const { return *programs_; }
+  // `xla:0`, `xla:1`, ...: one for each of the plugin's devices.
   const std::vector<Device*>& devices() const { return devices_; }
+  // A further one, whose programs are partitioned over these devices of the plugin.
+  Device& make_device(std::vector<pjrt::Device*> devices);
+  std::vector<Device*> all_devices();
+
+  // At a shutdown: gives back all that the plugin owns, but for what a compilation under way needs.
+  // What is used later fails with `error`.
+  void close(const std::exception_ptr& error);
 
  private:
   PluginSpec spec_;
   std::shared_ptr<pjrt::Client> client_;
   std::string platform_;
-  std::vector<Device*> devices_;  // never freed: tensors point to them until the process ends
+  bool has_host_kernels_ = false;
+  // None is ever freed: tensors point to them until the process ends.
+  std::vector<Device*> devices_;
+  std::mutex mutex_;
+  std::vector<Device*> further_devices_;  // under mutex_
+  std::unique_ptr<Programs> programs_;
 };
 
 // The client, created on first use. A failure names the plugin and may be retried. Throws in a
 // process that was forked after the client was made: its threads do not exist there. Thread-safe.
 Client& client();
-// The same, for work that may outlast a shutdown; the plugin's client then ends with it.
-std::shared_ptr<const Client> shared_client();
+// Null if there is none yet, or none any more.
+std::shared_ptr<Client> existing_client();
 bool is_initialized();
 
 // The device `xla:ordinal`. Throws if there is none.

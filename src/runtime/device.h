@@ -1,28 +1,32 @@
 // A device as users see it, `xla:N`: its live tensors, its queue of launches and the plugin's
-// device behind it. Everything that recording and running share is per device, so that threads on
-// different devices never wait for each other.
+// devices behind it: one, or those over which its programs are partitioned. Everything that
+// recording and running share is per device, so that threads on different devices never wait for
+// each other.
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "graph/alias.h"
 #include "pjrt/device.h"
 #include "runtime/array.h"
+#include "runtime/capture.h"
 #include "runtime/kept_arguments.h"
 #include "runtime/launch_queue.h"
+#include "runtime/program_spec.h"
+#include "runtime/sharding.h"
+#include "runtime/shared_memory.h"
+#include "runtime/uncompiled.h"
 
 namespace torch_xla::runtime {
 
 // Made by the client; lives until the process ends, also after a shutdown.
 class Device {
  public:
-  Device(int ordinal, std::string name, pjrt::Device& device)
-      : ordinal_(ordinal),
-        name_(std::move(name)),
-        pjrt_device_(&device),
-        launches_("xla:" + std::to_string(ordinal)) {}
+  // Stands for `devices`: at least one, all alike.
+  Device(int ordinal, std::string name, std::vector<pjrt::Device*> devices);
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
 
@@ -30,21 +34,41 @@ class Device {
   int ordinal() const { return ordinal_; }
   // Kind and number: "CPU:0".
   const std::string& name() const { return name_; }
-  // Dangles after a shutdown.
-  pjrt::Device& pjrt_device() const { return *pjrt_device_; }
+  // They dangle after a shutdown.
+  std::span<pjrt::Device* const> pjrt_devices() const { return pjrt_devices_; }
+  std::size_t num_devices() const { return pjrt_devices_.size(); }
+  // One of them, for what is true of each.
+  pjrt::Device& any_pjrt_device() const { return *pjrt_devices_[0]; }
+  // The sharding of an array of which each has all; null for one device.
+  const Sharding* whole() const { return whole_; }
+  // Where programs run that are for it.
+  const Placement& placement() const { return placement_; }
 
   graph::LiveSet& live() { return live_; }
   LaunchQueue& launches() { return launches_; }
+  UncompiledLaunches& uncompiled() { return uncompiled_; }
+  Captures& captures() { return captures_; }
   ArrayList& arrays() { return arrays_; }
+  SharedMemories& shared_memories() { return shared_memories_; }
   // The graphs that keep arguments for their next calls. Under the recording lock.
   std::vector<std::weak_ptr<KeptArguments>>& keepers() { return keepers_; }
+
+  // At a shutdown: waits for launches, and gives back all memory of the plugin's. What still waits
+  // for the compiler fails with `error`, and so does who reads an array. May be called again after
+  // an interruption.
+  void close(const std::exception_ptr& error);
 
  private:
   const int ordinal_;
   const std::string name_;
-  pjrt::Device* const pjrt_device_;
+  const std::vector<pjrt::Device*> pjrt_devices_;
+  const Sharding* const whole_;
+  const Placement placement_;
   graph::LiveSet live_;
   ArrayList arrays_;
+  SharedMemories shared_memories_;
+  UncompiledLaunches uncompiled_;
+  Captures captures_;
   std::vector<std::weak_ptr<KeptArguments>> keepers_;
   LaunchQueue launches_;
 };

@@ -17,7 +17,8 @@ using DeviceAttribute =
 // What the hardware calls itself: "cpu", "NVIDIA H100".
 std::string device_kind(int ordinal);
 std::map<std::string, DeviceAttribute> device_attributes(int ordinal);
-// Bytes and counts by name, `bytes_in_use` always among them; empty if the plugin keeps none.
+// Bytes and counts by name, of all devices behind it together, `bytes_in_use` always among them;
+// empty if the plugin keeps none.
 std::map<std::string, std::int64_t> memory_stats(int ordinal);
 
 // How many clients, buffers, executables and events of plugins this process holds. Makes no client.

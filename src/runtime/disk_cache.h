@@ -2,8 +2,8 @@
 // written under a temporary name and renamed, so that a reader sees all of it or nothing. What a
 // file holds is checked before it is used: one that is truncated, damaged or foreign is as good as
 // absent, with a warning. So is what somebody else may have put there, since a program is machine
-// code (`trusted_files.h`). No failure of the file system stops a program. Next: `compile.cpp`,
-// which says what the keys are made of.
+// code (`trusted_files.h`). No failure of the file system stops a program. Next:
+// `persistent_cache.h`, which says what the keys are made of.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// From a plan to a launch: finding or compiling its program, and submitting it.
+// From a plan to a launch: asking for its program, and submitting it.
 #include "runtime/executor.h"
 
 #include <algorithm>
@@ -14,137 +14,22 @@
 #include "ops/lower.h"
 #include "runtime/background.h"
 #include "runtime/client.h"
-#include "runtime/compile.h"
-#include "runtime/compile_cache.h"
 #include "runtime/launch.h"
 #include "runtime/observe.h"
 #include "runtime/plan.h"
 #include "runtime/platform_options.h"
-#include "runtime/target.h"
+#include "runtime/programs.h"
 #include "runtime/uncompiled.h"
 
 namespace torch_xla::runtime {
 namespace {
 
-std::atomic<std::int64_t> compile_count{0};
 std::atomic<std::int64_t> launch_count{0};
-std::atomic<bool> constants_stay{false};
-thread_local base::Hash128 last_key;
-thread_local std::weak_ptr<const CompiledProgram> last_program;
-
-CompileCache& cache() {
-  static auto* const instance = new CompileCache();
-  return *instance;
-}
+thread_local LastRun last;
 
 std::string describe(const graph::Trace& trace) {
   return base::str("graph ", base::to_string(trace.strict_key).substr(0, 8), " of ",
                    trace.steps.size(), " operations");
-}
-
-ops::Program lower(const graph::Trace& trace, std::span<const ops::Donation> donations,
-                   const std::vector<bool>& promoted, bool has_locations) {
-  static base::Metric& time = base::metric("LoweringTime");
-  const base::TimedSection timed(time);
-  ops::Target target = target_of(client());
-  target.has_locations = has_locations;
-  return ops::lower(trace, target, donations, promoted);
-}
-
-// The CPU's plugin allocates results and working memory when a program begins, and by then the
-// memory of replaced inputs is gone: what can't fit must be known before.
-std::size_t working_bytes(const pjrt::Executable& executable) {
-  constexpr std::int64_t kWorthALook = std::int64_t{1} << 28;
-  try {
-    const pjrt::CompiledMemoryStats stats = executable.compiled_memory_stats();
-    const std::int64_t num_bytes =
-        stats.temp_size_in_bytes + stats.output_size_in_bytes - stats.alias_size_in_bytes;
-    return num_bytes < kWorthALook ? 0 : static_cast<std::size_t>(num_bytes);
-  } catch (const base::Error&) {
-    return 0;
-  }
-}
-
-// Lowers, and returns what compiles. `seconds` becomes the time of both, unless the program comes
-// from the disk.
-CompileCache::Compile begin_compiling(const graph::Trace& trace,
-                                      std::span<const ops::Donation> donations,
-                                      const std::vector<bool>& promoted,
-                                      const std::shared_ptr<double>& seconds) {
-  static base::Metric& aliases = base::metric("InputOutputAliasCount", base::MetricKind::kNumber);
-  const auto start = std::chrono::steady_clock::now();
-  ops::Program program = lower(trace, donations, promoted, false);
-  Compilation compilation =
-      base::settings().hlo_debug()
-          ? Compilation(lower(trace, donations, promoted, true).text, std::move(program.text))
-          : Compilation(std::move(program.text));
-  return [compilation = std::move(compilation), floats = std::move(program.promoted_floats),
-          ints = std::move(program.promoted_ints), num_donations = donations.size(), start, seconds,
-          is_cpu = platform() == "cpu"] {
-    Compiled compiled = compilation.run();
-    if (compiled.was_compiled) {
-      compile_count.fetch_add(1, std::memory_order_relaxed);
-      const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
-      *seconds = elapsed.count();
-    }
-    aliases.record(static_cast<double>(num_donations));
-    const std::size_t bytes = is_cpu ? working_bytes(*compiled.executable) : 0;
-    return std::make_shared<const CompiledProgram>(
-        CompiledProgram{std::move(compiled.executable), floats, ints, bytes});
-  };
-}
-
-// Of what every executable depends on beside the graph.
-base::Hash128 key_of(const base::Hash128& graph_key, const base::Hash128& options_key,
-                     std::span<const ops::Donation> donations) {
-  base::Hasher hasher;
-  hasher.add(graph_key);
-  hasher.add(options_key);
-  hasher.add(donations.size());
-  for (const ops::Donation& donation : donations) {
-    hasher.add(static_cast<std::uint64_t>(donation.root) << 32 | donation.leaf);
-  }
-  return hasher.finish();
-}
-
-struct FoundProgram {
-  CompileCache::Future program;
-  // When it is there: null or negative if it was not compiled for this.
-  std::shared_ptr<const double> compile_seconds;
-
-  bool was_compiled() const { return compile_seconds != nullptr && *compile_seconds >= 0; }
-};
-
-// `uncompiled`, if it is given, is listed before anything is compiled.
-FoundProgram find_program(const graph::Trace& trace, std::span<const ops::Donation> donations,
-                          Uncompiled* uncompiled = nullptr) {
-  const base::Hash128 options_key = compile_options_key(platform());
-  const base::Hash128 strict = key_of(trace.strict_key, options_key, donations);
-  FoundProgram found{cache().look_up(strict), nullptr};
-  last_key = strict;
-  if (found.program.valid()) return found;
-  std::vector<bool> promoted = trace.promoted;
-  base::Hash128 key = strict;
-  if (!promoted.empty() && !constants_stay.load(std::memory_order_relaxed)) {
-    const base::Hash128 relaxed = key_of(trace.relaxed_key, options_key, donations);
-    promoted = cache().changed_constants(relaxed, trace.promotables, std::move(promoted));
-    key = key_of(graph::key_of(trace, promoted), options_key, donations);
-  }
-  last_key = key;
-  found.program = cache().look_up_or_compile(key, [&] {
-    if (uncompiled != nullptr) uncompiled->list();
-    const auto seconds = std::make_shared<double>(-1);
-    found.compile_seconds = seconds;
-    return begin_compiling(trace, donations, promoted, seconds);
-  });
-  return found;
-}
-
-CompiledProgramPtr await_program(const FoundProgram& found) {
-  static base::Counter& cached = base::counter("CachedCompile");
-  CompiledProgramPtr program = CompileCache::await(found.program);
-  if (!found.was_compiled()) cached.add();
-  return program;
 }
 
 void append_promoted(std::vector<std::uint64_t>& numbers, const graph::Trace& trace,
@@ -215,12 +100,12 @@ void launch_in_background(const std::shared_ptr<Launch>& launch, Plan& plan, Unc
   if (std::ranges::all_of(launch->outputs, [](const ArrayPtr& a) { return a.use_count() == 1; })) {
     return;  // nobody wants them any more
   }
-  const std::optional<pjrt::Event> event = launch->start();
-  if (!event.has_value()) return;
-  try {
-    event->await();
-  } catch (const base::Error&) {
-    // The outputs report it.
+  for (const pjrt::Event& event : launch->start()) {
+    try {
+      event.await();
+    } catch (const base::Error&) {
+      // The outputs report it.
+    }
   }
 }
 
@@ -243,7 +128,10 @@ void find_program(const std::shared_ptr<Launch>& launch, Plan& plan, RunKind kin
   compiling(*launch, observed, [&] {
     if (is_seen) [[unlikely]]
       observe_graph(observed);
-    found = find_program(plan.trace, launch->donations, &uncompiled);
+    found = client().programs().find(plan.trace,
+                                     spec_of(*launch->device, plan.trace.leaves, launch->donations),
+                                     [&] { uncompiled.list(); });
+    last.key = found.key;
   });
   if (!CompileCache::is_ready(found.program)) {
     uncompiled.list();
@@ -257,7 +145,7 @@ void find_program(const std::shared_ptr<Launch>& launch, Plan& plan, RunKind kin
   uncompiled.take();
   compiling(*launch, observed, [&] {
     launch->program = await_program(found);
-    last_program = launch->program;
+    last.program = launch->program;
     if (is_seen) [[unlikely]]
       observe_program(observed, *launch->program,
                       found.was_compiled() ? *found.compile_seconds : -1);
@@ -339,35 +227,15 @@ void run(Device& device, Plan plan, std::string_view where, RunKind kind) {
 std::optional<GraphCall> call_of(const Plan& plan) {
   const graph::Trace& trace = plan.trace;
   const bool is_alone = trace.steps.size() == 1 && trace.leaves.size() == trace.sources.size();
-  if (!is_alone || !trace.floats.empty() || !trace.ints.empty() || !trace.promotables.empty()) {
+  // Of a program on several devices the arguments' shardings would have to be compared, too.
+  const bool is_portable = plan.outputs[0]->device().placement().is_portable();
+  if (!is_alone || !is_portable || !trace.floats.empty() || !trace.ints.empty() ||
+      !trace.promotables.empty()) {
     return std::nullopt;
   }
   GraphCall call{.key = trace.strict_key, .program = describe(trace), .outputs = {}};
   for (const ArrayPtr& output : plan.outputs) call.outputs.push_back(output->shape());
   return call;
-}
-
-std::map<std::string, std::int64_t> memory_of(const CompiledProgram& program) {
-  const pjrt::CompiledMemoryStats stats = program.executable->compiled_memory_stats();
-  return {{"argument", stats.argument_size_in_bytes},
-          {"output", stats.output_size_in_bytes},
-          {"alias", stats.alias_size_in_bytes},
-          {"temp", stats.temp_size_in_bytes},
-          {"generated_code", stats.generated_code_size_in_bytes},
-          {"peak", stats.peak_memory_in_bytes}};
-}
-
-CompiledProgramPtr find_text(const std::string& text, const base::Hash128& key) {
-  const Compilation compilation(text);
-  const bool is_cpu = platform() == "cpu";
-  const auto compile = [compilation, is_cpu] {
-    Compiled compiled = compilation.run();
-    if (compiled.was_compiled) compile_count.fetch_add(1, std::memory_order_relaxed);
-    const std::size_t bytes = is_cpu ? working_bytes(*compiled.executable) : 0;
-    return std::make_shared<const CompiledProgram>(
-        CompiledProgram{std::move(compiled.executable), {}, {}, bytes});
-  };
-  return cache().find_or_compile(key_of(key, compile_options_key(platform()), {}), compile);
 }
 
 }  // namespace
@@ -417,15 +285,16 @@ std::optional<std::vector<ArrayPtr>> compute_again(Device& device, const GraphCa
   static base::Metric& graph_size = base::metric("TensorsGraphSize", base::MetricKind::kNumber);
   if (is_observed()) [[unlikely]]
     return std::nullopt;
-  const base::Hash128 key = key_of(call.key, compile_options_key(platform()), {});
-  CompiledProgramPtr program = cache().find(key);
+  ProgramSpec spec = spec_of(device, {});
+  spec.program = call.key;
+  const base::Hash128 key = key_of(spec);
+  CompiledProgramPtr program = client().programs().find(key);
   if (program == nullptr) return std::nullopt;
   Plan plan = plan_again(device, read, call);
   if (plan.is_empty()) return std::nullopt;
   cached.add();
   graph_size.record(1);
-  last_key = key;
-  last_program = program;
+  last = {key, program};
   std::vector<ArrayPtr> arrays = plan.outputs;
   const auto launch = std::make_shared<Launch>();
   launch->device = &device;
@@ -459,7 +328,7 @@ std::vector<double> time_launches(Device& device, int count) {
   device.launches().submit(std::move(plan.place), [&] {
     for (int i = 1; i < count; ++i) {
       const auto start = std::chrono::steady_clock::now();
-      if (!launch->rehearse()) return std::optional<pjrt::Event>();
+      if (!launch->rehearse()) return std::vector<pjrt::Event>();
       const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
       seconds.push_back(elapsed.count());
     }
@@ -470,24 +339,23 @@ std::vector<double> time_launches(Device& device, int count) {
   return seconds;
 }
 
-std::map<std::string, std::int64_t> estimate_memory(Device& device) {
-  const Preview preview = preview_sync(device);
-  return memory_of(*await_program(find_program(preview.trace, preview.donations)));
-}
-
-std::map<std::string, std::int64_t> estimate_memory(Device& device,
-                                                    std::span<const graph::Value> values) {
-  return memory_of(*await_program(find_program(trace_of(device, values), {})));
-}
-
 std::vector<ArrayPtr> run_program(Device& device, const std::string& text, const base::Hash128& key,
-                                  std::vector<graph::DataPtr> inputs) {
+                                  std::vector<graph::DataPtr> inputs,
+                                  std::span<const ResultType> results) {
   const auto launch = std::make_shared<Launch>();
   launch->device = &device;
-  launch->program = find_text(text, key);
+  ProgramSpec spec = spec_of(device, inputs);
+  spec.program = key;
+  for (const ResultType& result : results) spec.results.push_back(result.sharding);
+  launch->program = client().programs().find(text, spec);
   launch->inputs = std::move(inputs);
-  for (base::Shape& shape : launch->program->executable->output_shapes()) {
-    launch->outputs.push_back(Array::make_pending(device, std::move(shape)));
+  for (const ResultType& result : results) {
+    launch->outputs.push_back(Array::make_pending(device, result.shape, result.sharding));
+  }
+  if (results.empty()) {
+    for (base::Shape& shape : launch->program->executable->output_shapes()) {
+      launch->outputs.push_back(Array::make_pending(device, std::move(shape)));
+    }
   }
   const std::string name = base::str("program ", base::to_string(key).substr(0, 8));
   launch->description = {name, base::user_line(), launch->outputs.size(), 0};
@@ -499,47 +367,23 @@ std::vector<ArrayPtr> run_program(Device& device, const std::string& text, const
 
 void wait(Device& device) { device.launches().wait_idle(); }
 
-std::string pending_graph(Device& device, std::span<const graph::Value> values,
-                          std::string_view format) {
-  return print_graph(trace_of(device, values), parse_graph_format(format));
-}
-
-std::string pending_graph(Device& device, std::string_view format) {
-  return print_graph(trace_of_live(device), parse_graph_format(format));
-}
-
-std::string pending_graph_key(Device& device, std::span<const graph::Value> values) {
-  return base::to_string(trace_of(device, values).strict_key);
-}
-
 ComputationStats computation_stats() {
-  return {compile_count.load(std::memory_order_relaxed),
-          launch_count.load(std::memory_order_relaxed)};
+  return {num_compiled(), launch_count.load(std::memory_order_relaxed)};
 }
 
-std::string last_program_key() {
-  return last_key == base::Hash128{} ? std::string() : base::to_string(last_key);
+const LastRun& last_run() { return last; }
+
+void compile_program(const std::string& text, const base::Hash128& key) {
+  client().programs().find(text, {.program = key, .options = compile_options_key(platform())});
 }
 
-std::map<std::string, std::int64_t> last_program_memory() {
-  const CompiledProgramPtr program = last_program.lock();
-  if (program == nullptr) return {};
-  const pjrt::CompiledMemoryStats stats = program->executable->compiled_memory_stats();
-  return {{"generated_code_size_in_bytes", stats.generated_code_size_in_bytes},
-          {"argument_size_in_bytes", stats.argument_size_in_bytes},
-          {"output_size_in_bytes", stats.output_size_in_bytes},
-          {"alias_size_in_bytes", stats.alias_size_in_bytes},
-          {"temp_size_in_bytes", stats.temp_size_in_bytes},
-          {"host_temp_size_in_bytes", stats.host_temp_size_in_bytes},
-          {"peak_memory_in_bytes", stats.peak_memory_in_bytes}};
+void clear_compilation_cache() {
+  if (const std::shared_ptr<Client> client = existing_client()) client->programs().clear();
 }
 
-void compile_program(const std::string& text, const base::Hash128& key) { find_text(text, key); }
-
-void set_constants_stay(bool stay) { constants_stay.store(stay); }
-
-void clear_compilation_cache() { cache().clear(); }
-
-std::size_t compilation_cache_size() { return cache().size(); }
+std::size_t compilation_cache_size() {
+  const std::shared_ptr<Client> client = existing_client();
+  return client == nullptr ? 0 : client->programs().size();
+}
 
 }  // namespace torch_xla::runtime

@@ -1,12 +1,12 @@
 // Running what was recorded. `sync` is the barrier: it computes every live tensor of a device.
 // `compute` is a read: it computes what some values need, and keeps what others will need again.
 // Both walk the graph under the recording lock, then compile if the program is new, and launch it
-// without a lock. Neither may be called with a lock or the GIL held.
+// without a lock. Neither may be called with a lock or the GIL held. Next: `programs.h` for where
+// programs come from, `launch.h` for what one execution is, `inspect.h` for what may be asked.
 #pragma once
 
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -17,6 +17,7 @@
 #include "graph/node.h"
 #include "runtime/array.h"
 #include "runtime/cause.h"
+#include "runtime/compile_cache.h"
 #include "runtime/device.h"
 #include "runtime/kept_arguments.h"
 
@@ -63,34 +64,19 @@ std::optional<std::vector<ArrayPtr>> compute_again(Device& device, const GraphCa
 // Blocks until all work that was queued before has ended. Errors stay with the arrays.
 void wait(Device& device);
 
-// What a read of `values` would run, as "text", "dot", "stablehlo" or "hlo" (XLA's own text, for
-// which the program is compiled). Runs nothing.
-std::string pending_graph(Device& device, std::span<const graph::Value> values,
-                          std::string_view format);
-// The same for everything that a barrier would compute.
-std::string pending_graph(Device& device, std::string_view format);
-// Equal for values whose programs are equal.
-std::string pending_graph_key(Device& device, std::span<const graph::Value> values);
-
-// The compiler's estimate of what the program of the next barrier takes, in bytes: `argument`,
-// `output`, `alias` (of the arguments, reused for outputs), `temp`, `generated_code`, `peak` (0 if
-// the plugin does not say). Compiles the program, which the barrier then finds; runs nothing.
-std::map<std::string, std::int64_t> estimate_memory(Device& device);
-// The same for a read of `values`, whose program it does not keep for the read.
-std::map<std::string, std::int64_t> estimate_memory(Device& device,
-                                                    std::span<const graph::Value> values);
-
+struct ResultType {
+  base::Shape shape;
+  const Sharding* sharding = nullptr;
+};
 // Runs a StableHLO module on `inputs`; the results may be pending. `key` must differ between
-// modules: each is compiled once.
+// modules: each is compiled once. `results` may be empty if each device has all of each result:
+// else the plugin knows the parts alone.
 std::vector<ArrayPtr> run_program(Device& device, const std::string& text, const base::Hash128& key,
-                                  std::vector<graph::DataPtr> inputs);
+                                  std::vector<graph::DataPtr> inputs,
+                                  std::span<const ResultType> results = {});
 
 // Compiles it, so that `run_program` finds it.
 void compile_program(const std::string& text, const base::Hash128& key);
-
-// Whether a number of the program that differs from call to call stays a constant, of a new program
-// for each value; by default it becomes data.
-void set_constants_stay(bool stay);
 
 // For benchmarks: computes all live tensors with `count` launches of their program, one after the
 // other, and returns the seconds of all but the last. Each launch takes the results of the one
@@ -104,12 +90,12 @@ struct ComputationStats {
 };
 ComputationStats computation_stats();
 
-// Of the program that this thread ran last, by a barrier or a read; empty at first. Equal for one
-// executable.
-std::string last_program_key();
-// What its executable says of its memory in bytes, by name ("temp_size_in_bytes"); empty if there
-// is no program or it was dropped.
-std::map<std::string, std::int64_t> last_program_memory();
+// What this thread ran last, by a barrier or a read.
+struct LastRun {
+  base::Hash128 key = {};                        // of the program; zero at first
+  std::weak_ptr<const CompiledProgram> program;  // null if it was dropped
+};
+const LastRun& last_run();
 
 // Drops all executables; those that are running end well.
 void clear_compilation_cache();

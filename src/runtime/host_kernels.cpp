@@ -1,7 +1,9 @@
-// Registration of host kernels with each client.
+// The list of host kernels, and their registration with each client.
 #include "runtime/host_kernels.h"
 
-#include <atomic>
+#include <map>
+#include <mutex>
+#include <utility>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -10,27 +12,66 @@
 namespace torch_xla::runtime {
 namespace {
 
-std::atomic<int> num_registered{0};
-
 constexpr std::string_view kCpuPlatform = "cpu";
+
+struct Kernel {
+  std::function<void(const HostCall&)> run;
+  int version = 0;
+};
+
+// What this library brings along: no client's.
+struct Kernels {
+  std::mutex mutex;
+  std::map<std::string, Kernel> all;  // under mutex
+};
+
+Kernels& kernels() {
+  static auto* const instance = new Kernels();
+  return *instance;
+}
+
+// False, after a warning, if the plugin does not take it.
+bool register_kernel(const pjrt::Client& client, const std::string& name, const Kernel& kernel) {
+  try {
+    pjrt::register_custom_call(client.plugin(), name, kernel.run);
+    return true;
+  } catch (const pjrt::Error& error) {
+    // By an earlier client of the plugin.
+    if (error.code() == pjrt::ErrorCode::kAlreadyExists) return true;
+    base::warn(base::str("the plugin takes no custom calls, so ", name,
+                         " runs as XLA compiles it: ", error.what()));
+    return false;
+  }
+}
 
 }  // namespace
 
-void add_host_kernel(const std::string& name, std::function<void(const HostCall&)> kernel) {
-  add_client_hook([name, kernel = std::move(kernel)](pjrt::Client& client) {
-    if (client.platform_name() != kCpuPlatform) return;
-    try {
-      pjrt::register_custom_call(client.plugin(), name, kernel);
-    } catch (const pjrt::Error& error) {
-      if (error.code() == pjrt::ErrorCode::kAlreadyExists) return;
-      base::warn(base::str("the plugin takes no custom calls, so ", name,
-                           " runs as XLA compiles it: ", error.what()));
-      return;
-    }
-    num_registered.fetch_add(1, std::memory_order_relaxed);
-  });
+void add_host_kernel(const std::string& name, std::function<void(const HostCall&)> kernel,
+                     int version) {
+  const std::lock_guard lock(kernels().mutex);
+  kernels().all.insert_or_assign(name, Kernel{std::move(kernel), version});
 }
 
-bool has_host_kernels() { return num_registered.load(std::memory_order_relaxed) > 0; }
+base::Hash128 host_kernels_key() {
+  base::Hasher hasher;
+  const std::lock_guard lock(kernels().mutex);
+  for (const auto& [name, kernel] : kernels().all) {
+    hasher.add(std::string_view(name));
+    hasher.add(static_cast<std::uint64_t>(kernel.version));
+  }
+  return hasher.finish();
+}
+
+bool register_host_kernels(const pjrt::Client& client) {
+  if (client.platform_name() != kCpuPlatform) return false;
+  bool is_any = false;
+  const std::lock_guard lock(kernels().mutex);
+  for (const auto& [name, kernel] : kernels().all) {
+    is_any = register_kernel(client, name, kernel) || is_any;
+  }
+  return is_any;
+}
+
+bool has_host_kernels() { return client().has_host_kernels(); }
 
 }  // namespace torch_xla::runtime

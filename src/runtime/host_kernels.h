@@ -6,6 +6,8 @@
 #include <functional>
 #include <string>
 
+#include "base/hash.h"
+#include "pjrt/client.h"
 #include "pjrt/ffi.h"
 
 namespace torch_xla::runtime {
@@ -14,10 +16,17 @@ using HostCall = pjrt::CustomCallFrame;
 
 // Makes `kernel` callable as the custom call `name` by the programs of clients made from now on, if
 // their devices use host memory. Called from static objects, before the device's first use. The
-// kernel runs on threads of the plugin, several at once, and may throw.
-void add_host_kernel(const std::string& name, std::function<void(const HostCall&)> kernel);
+// kernel runs on threads of the plugin, several at once, and may throw. Programs on the disk call
+// it by its name: give it the next `version` when what they pass or expect changes.
+void add_host_kernel(const std::string& name, std::function<void(const HostCall&)> kernel,
+                     int version = 1);
 
-// True when the current client has them: lowerings may call them by name then.
+// Of all names and versions.
+base::Hash128 host_kernels_key();
+
+// Registers them with the plugin of a new client. Whether it takes any.
+bool register_host_kernels(const pjrt::Client& client);
+// Whether the current client took them: lowerings may call them by name then.
 bool has_host_kernels();
 
 }  // namespace torch_xla::runtime

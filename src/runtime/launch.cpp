@@ -1,6 +1,7 @@
 // Gathering the arguments of a launch and handing out its results.
 #include "runtime/launch.h"
 
+#include <algorithm>
 #include <exception>
 #include <utility>
 
@@ -16,12 +17,22 @@ namespace {
 Array& array_of(const graph::DataPtr& data) { return static_cast<Array&>(*data); }
 
 // A vector of numbers as an argument. Tiny, so the plugin copies it during the call.
-pjrt::Buffer upload_numbers(pjrt::Device& device, base::DType dtype,
-                            const std::vector<std::uint64_t>& numbers) {
+pjrt::Buffer upload_vector(pjrt::Device& device, base::DType dtype,
+                           const std::vector<std::uint64_t>& numbers) {
   const std::int64_t dims[] = {static_cast<std::int64_t>(numbers.size())};
   return device.client().buffer_from_host_buffer(
       numbers.data(), dtype, dims, {}, &device,
       pjrt::HostBufferSemantics::kImmutableOnlyDuringCall);
+}
+
+// An array's buffers, out of the results of a launch.
+std::vector<pjrt::Buffer> take_result(pjrt::ExecuteResult& result, std::size_t i) {
+  std::vector<pjrt::Buffer> shards;
+  shards.reserve(result.outputs.size());
+  for (std::vector<pjrt::Buffer>& of_device : result.outputs) {
+    shards.push_back(std::move(of_device[i]));
+  }
+  return shards;
 }
 
 // Whoever else holds an input may read it later: a user's tensor, a transfer, another launch.
@@ -53,7 +64,8 @@ void Launch::release() {
 bool Launch::is_intact(std::size_t i) const {
   const Array& array = array_of(inputs[i]);
   try {
-    return array.is_pending() || array.is_failed() || !array.buffer().is_deleted();
+    return array.is_pending() || array.is_failed() ||
+           std::ranges::none_of(array.buffers(), &pjrt::Buffer::is_deleted);
   } catch (const base::Error&) {
     return false;  // nobody can tell
   }
@@ -88,20 +100,27 @@ void Launch::release_after_execution() {
 std::vector<pjrt::Buffer*> Launch::arguments(std::vector<pjrt::Buffer>& numbers) const {
   static base::Metric& time = base::metric("UnwrapXlaData");
   const base::TimedSection timed(time);
+  const std::size_t num_devices = device->num_devices();
   std::vector<pjrt::Buffer*> buffers;
-  buffers.reserve(inputs.size() + numbers.size());
-  for (std::size_t i = 0; i < inputs.size(); ++i) buffers.push_back(input(i).launch_argument());
-  for (pjrt::Buffer& buffer : numbers) buffers.push_back(&buffer);
+  buffers.reserve(num_devices * inputs.size() + numbers.size());
+  auto number = numbers.begin();
+  for (std::size_t place = 0; place < num_devices; ++place) {
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      buffers.push_back(input(i).launch_argument(place));
+    }
+    const auto end = number + static_cast<std::ptrdiff_t>(numbers.size() / num_devices);
+    for (; number != end; ++number) buffers.push_back(&*number);
+  }
   return buffers;
 }
 
-std::optional<pjrt::Event> Launch::start() {
+std::vector<pjrt::Event> Launch::start() {
   try {
     // The error of an input is about the program that was to make it; it passes through.
     for (std::size_t i = 0; i < inputs.size(); ++i) {
       if (const std::exception_ptr error = input(i).await_launch()) {
         fail(error);
-        return std::nullopt;
+        return {};
       }
     }
     pjrt::ExecuteResult result = execute();
@@ -109,15 +128,15 @@ std::optional<pjrt::Event> Launch::start() {
     release_after_execution();
     set_outputs(result);
     program.reset();
-    return result.events.empty() ? pjrt::Event() : std::move(result.events.front());
+    return std::move(result.events);
   } catch (const base::Error& error) {
     describe_loss();
     fail(launch_error(description, with_memory(*device, error)));
-    return std::nullopt;
+    return {};
   } catch (...) {
     describe_loss();
     fail(launch_error(description, std::current_exception()));
-    return std::nullopt;
+    return {};
   }
 }
 
@@ -128,10 +147,9 @@ bool Launch::rehearse() {
     for (const pjrt::Event& event : result.events) event.await();
     const auto shared = std::make_shared<const LaunchDescription>(description);
     for (const ops::Donation& donation : donations) {
-      ArrayPtr array = Array::make_pending(*device, outputs[donation.root]->shape());
-      std::vector<pjrt::Buffer> shards;
-      shards.push_back(std::move(result.outputs.front()[donation.root]));
-      array->set_launched(std::move(shards), shared);
+      const Array& output = *outputs[donation.root];
+      ArrayPtr array = Array::make_pending(*device, output.shape(), output.sharding());
+      array->set_launched(take_result(result, donation.root), shared);
       inputs[donation.leaf] = std::move(array);
     }
     return true;
@@ -141,51 +159,55 @@ bool Launch::rehearse() {
   }
 }
 
+// In the order of the devices, and of the program's parameters.
+std::vector<pjrt::Buffer> Launch::upload_numbers() const {
+  std::vector<pjrt::Buffer> numbers;
+  if (floats.empty() && ints.empty()) return numbers;
+  static base::Metric& time = base::metric("TransferToDeviceTime");
+  static base::Metric& values = base::metric("IrValueTensorToXlaData");
+  static base::Metric& bytes = base::metric("OutboundData", base::MetricKind::kBytes);
+  static base::Counter& misses = base::counter("DeviceDataCacheMiss");
+  misses.add();
+  const base::TimedSection timed(time);
+  const base::TimedSection timed_values(values);
+  numbers.reserve(2 * device->num_devices());
+  for (pjrt::Device* const target : device->pjrt_devices()) {
+    if (!floats.empty()) {
+      numbers.push_back(upload_vector(*target, base::DType::kFloat64, floats));
+    }
+    if (!ints.empty()) numbers.push_back(upload_vector(*target, base::DType::kInt64, ints));
+  }
+  bytes.record(static_cast<double>(device->num_devices() * (floats.size() + ints.size()) *
+                                   sizeof(std::uint64_t)));
+  return numbers;
+}
+
 pjrt::ExecuteResult Launch::execute() {
-  pjrt::Device& target = device->pjrt_device();
   if (!base::can_allocate(program->working_bytes)) {
     base::fail(base::ErrorKind::kOutOfMemory, "Out of memory: the program needs ",
                program->working_bytes, " bytes beside its inputs");
   }
-  std::vector<pjrt::Buffer> numbers;
-  if (!floats.empty() || !ints.empty()) {
-    static base::Metric& time = base::metric("TransferToDeviceTime");
-    static base::Metric& values = base::metric("IrValueTensorToXlaData");
-    static base::Metric& bytes = base::metric("OutboundData", base::MetricKind::kBytes);
-    static base::Counter& misses = base::counter("DeviceDataCacheMiss");
-    misses.add();
-    const base::TimedSection timed(time);
-    const base::TimedSection timed_values(values);
-    numbers.reserve(2);
-    if (!floats.empty()) {
-      numbers.push_back(upload_numbers(target, base::DType::kFloat64, floats));
-    }
-    if (!ints.empty()) numbers.push_back(upload_numbers(target, base::DType::kInt64, ints));
-    bytes.record(static_cast<double>((floats.size() + ints.size()) * sizeof(std::uint64_t)));
-  }
+  std::vector<pjrt::Buffer> numbers = upload_numbers();
   const std::vector<pjrt::Buffer*> buffers = arguments(numbers);
   non_donatable_ = find_non_donatable(inputs, donations);
   description.num_donated = donations.size() - non_donatable_.size();
   pjrt::ExecuteOptions options;
   options.non_donatable_input_indices = non_donatable_;
-  options.execute_device = &target;
+  if (device->placement().is_portable()) options.execute_device = &device->any_pjrt_device();
   options.call_location = description.where.empty() ? nullptr : description.where.c_str();
   options.want_events = true;
-  return program->executable->execute(buffers, options);
+  return program->executable->execute(buffers, options, device->num_devices());
 }
 
 void Launch::set_outputs(pjrt::ExecuteResult& result) {
   static base::Metric& wrapping = base::metric("WrapXlaData");
   const base::TimedSection timed(wrapping);
-  // One device per launch so far, hence one shard per array.
-  std::vector<pjrt::Buffer>& buffers = result.outputs.front();
-  base::internal_check(buffers.size() == outputs.size(), description.program, " has ",
-                       outputs.size(), " results, and the plugin gave ", buffers.size());
+  const std::size_t num_results = program->executable->num_outputs();
+  base::internal_check(num_results == outputs.size(), description.program, " has ", outputs.size(),
+                       " results, and the plugin gave ", num_results);
   const auto shared = std::make_shared<const LaunchDescription>(description);
   for (std::size_t i = 0; i < outputs.size(); ++i) {
-    std::vector<pjrt::Buffer> shards;
-    shards.push_back(std::move(buffers[i]));
-    outputs[i]->set_launched(std::move(shards), shared);
+    outputs[i]->set_launched(take_result(result, i), shared);
   }
   outputs.clear();
 }

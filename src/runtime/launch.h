@@ -1,10 +1,10 @@
-// One execution of a compiled program: what it reads, what it makes, and how its failure reaches
-// both. Made by the executor, started by the launch queue's thread.
+// One execution of a compiled program on all devices of its `Device` at once: what it reads, what
+// it makes, and how its failure reaches both. Made by the executor, started by the launch queue's
+// thread.
 #pragma once
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include "graph/node.h"
@@ -37,8 +37,9 @@ struct Launch {
 
   // Fills in the outputs, or fails them, and lets go of everything but the inputs whose memory the
   // program takes: to destroy one blocks until it has, so that goes with the launch, which is best
-  // kept until the event is ready. Returns nothing after a failure. May block. Never throws.
-  std::optional<pjrt::Event> start();
+  // kept until the events are ready, one for each device. Returns none after a failure. May block.
+  // Never throws.
+  std::vector<pjrt::Event> start();
 
   // Runs to the end without filling in the outputs: results that replace an input become it. After
   // a failure the outputs have failed, and the answer is false. Never throws.
@@ -56,6 +57,7 @@ struct Launch {
   void release_after_execution();
   bool is_intact(std::size_t i) const;
   void describe_loss();
+  std::vector<pjrt::Buffer> upload_numbers() const;
   std::vector<pjrt::Buffer*> arguments(std::vector<pjrt::Buffer>& numbers) const;
   pjrt::ExecuteResult execute();
   void set_outputs(pjrt::ExecuteResult& result);

@@ -4,9 +4,11 @@
 #include "runtime/launch_queue.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <limits>
 #include <new>
+#include <optional>
 #include <utility>
 
 #include "base/error.h"
@@ -26,6 +28,8 @@ struct LaunchQueue::Place::Slot {
   Start start;
   std::string name;
   std::uint64_t number = 0;  // how many places were reserved before
+  // Of the devices that it was launched on, how many have not executed it.
+  std::atomic<std::size_t> num_running{0};
   std::uint64_t interruptions = num_interruptions();
 };
 
@@ -89,8 +93,10 @@ struct LaunchQueue::State : std::enable_shared_from_this<State> {
   void await(std::unique_lock<std::mutex>& lock, std::uint64_t goal);
   // Destroys what launches that have been executed still hold.
   void forget_finished(std::unique_lock<std::mutex>& lock);
-  // Calls `finish` when the work of the slot's launch is done.
-  void watch(const pjrt::Event& event, const std::shared_ptr<Place::Slot>& slot, Time start);
+  // Calls `finish` when the work of the slot's launch is done, on every device.
+  void watch(const std::vector<pjrt::Event>& events, const std::shared_ptr<Place::Slot>& slot,
+             Time start);
+  void finish_one(Place::Slot& slot, Time start) noexcept;
   void trace(const std::string& name, double seconds) const;
   void finish(const Place::Slot& slot, std::optional<Time> start) noexcept;
 };
@@ -116,17 +122,17 @@ void LaunchQueue::State::run() {
     forget_finished(lock);
     lock.unlock();
     const Time start = now();
-    std::optional<pjrt::Event> event;
+    std::vector<pjrt::Event> events;
     try {
-      if (is_settled && slot->start) event = slot->start();
+      if (is_settled && slot->start) events = slot->start();
     } catch (const std::exception& error) {
       attempt(
           [&] { base::warn(base::str("a launch on ", line, " was given up: ", error.what())); });
     }
-    if (event.has_value()) {
-      watch(*event, slot, start);
-    } else {
+    if (events.empty()) {
       finish(*slot, std::nullopt);
+    } else {
+      watch(events, slot, start);
     }
     lock.lock();
   }
@@ -176,20 +182,28 @@ void LaunchQueue::State::trace(const std::string& name, double seconds) const {
   base::add_trace_event({name.empty() ? "execute" : name, line, "", end_ns - duration, duration});
 }
 
-void LaunchQueue::State::watch(const pjrt::Event& event, const std::shared_ptr<Place::Slot>& slot,
-                               Time start) {
-  try {
-    event.on_ready(
-        [state = shared_from_this(), slot, start](const auto&) { state->finish(*slot, start); });
-  } catch (const std::exception&) {
-    // A plugin without callbacks, or a broken event: nothing can be overlapped then.
+void LaunchQueue::State::watch(const std::vector<pjrt::Event>& events,
+                               const std::shared_ptr<Place::Slot>& slot, Time start) {
+  slot->num_running.store(events.size(), std::memory_order_relaxed);
+  for (const pjrt::Event& event : events) {
     try {
-      event.await();
+      event.on_ready([state = shared_from_this(), slot, start](const auto&) {
+        state->finish_one(*slot, start);
+      });
     } catch (const std::exception&) {
-      // The outputs report it.
+      // A plugin without callbacks, or a broken event: nothing can be overlapped then.
+      try {
+        event.await();
+      } catch (const std::exception&) {
+        // The outputs report it.
+      }
+      finish_one(*slot, start);
     }
-    finish(*slot, start);
   }
+}
+
+void LaunchQueue::State::finish_one(Place::Slot& slot, Time start) noexcept {
+  if (slot.num_running.fetch_sub(1, std::memory_order_acq_rel) == 1) finish(slot, start);
 }
 
 void LaunchQueue::State::finish(const Place::Slot& slot, std::optional<Time> start) noexcept {

@@ -9,9 +9,9 @@
 #include <functional>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "pjrt/event.h"
 
@@ -20,9 +20,10 @@ namespace torch_xla::runtime {
 // First in, first out, in the order of `reserve`. All methods are thread-safe.
 class LaunchQueue {
  public:
-  // Launches; returns the event of its completion, or nothing when it failed. Must not throw. It is
-  // destroyed after the launch has been executed: before a later one, or by who waits for it.
-  using Start = std::function<std::optional<pjrt::Event>()>;
+  // Launches; returns the events of its completion, one for each device it runs on, or none when it
+  // failed. Must not throw. It is destroyed after the launch has been executed: before a later one,
+  // or by who waits for it.
+  using Start = std::function<std::vector<pjrt::Event>()>;
 
   // A place in the queue. Places behind it wait until it is submitted or destroyed.
   class Place {

@@ -31,11 +31,6 @@ constexpr double kSlowExecutionSeconds = 30;
 constexpr double kEventsPerStep = 0.5;
 constexpr std::int64_t kWarmUpSteps = 10;
 
-std::string& thread_cause() {
-  thread_local std::string cause;
-  return cause;
-}
-
 GraphHistory& history() {
   static auto* const instance = new GraphHistory();
   return *instance;
@@ -55,7 +50,7 @@ void append_to_file(const std::string& path, const std::string& text) {
 }
 
 std::string cause_of(const Run& run) {
-  if (!thread_cause().empty()) return thread_cause();
+  if (!cause().empty()) return cause();
   switch (run.kind) {
     case RunKind::kBarrier: return "user sync";
     case RunKind::kEager: return "a group of eager operations is complete";
@@ -125,7 +120,7 @@ void explain_compilation(const Run& run, const CompiledProgram& program, double 
 }
 
 void explain_execution(const Run& run) {
-  if (run.kind == RunKind::kRead && thread_cause().empty()) {
+  if (run.kind == RunKind::kRead && cause().empty()) {
     write_explanation(base::str(
         "================ Unexpected Execution Analysis ================\nExecution Cause\n  ",
         "a value was read between barriers: the host waits, and the step is split in two "
@@ -193,10 +188,6 @@ void write_metrics(const std::string& target) {
 }
 
 }  // namespace
-
-const std::string& cause() { return thread_cause(); }
-
-std::string set_cause(std::string cause) { return std::exchange(thread_cause(), std::move(cause)); }
 
 int debug_level() {
   base::Settings& settings = base::settings();

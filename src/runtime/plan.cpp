@@ -99,7 +99,8 @@ class DonationFinder {
            std::vector<ops::Donation>& donations) {
     if (!is_enabled_ || leaf == Replaced::kNoLeaf || is_taken_[leaf]) return;
     const base::Shape stored = base::stored_shape(value.node->shape(value.output));
-    if (trace_.leaves[leaf]->shape() != stored) return;
+    const Array& before = static_cast<const Array&>(*trace_.leaves[leaf]);
+    if (before.shape() != stored || before.sharding() != before.device().whole()) return;
     is_taken_[leaf] = true;
     donations.push_back({static_cast<std::uint32_t>(root), leaf});
   }
@@ -112,7 +113,10 @@ class DonationFinder {
       Array& array = static_cast<Array&>(*trace_.leaves[leaf]);
       if (!array.is_donor() || is_taken_[leaf]) continue;
       for (std::size_t root = 0; root < roots.size(); ++root) {
-        if (has_memory[root] || roots[root]->shape() != array.shape()) continue;
+        if (has_memory[root] || roots[root]->shape() != array.shape() ||
+            roots[root]->sharding() != array.sharding()) {
+          continue;
+        }
         has_memory[root] = is_taken_[leaf] = true;
         array.give_away();
         donations.push_back({static_cast<std::uint32_t>(root), static_cast<std::uint32_t>(leaf)});
@@ -167,7 +171,7 @@ bool set_donors_are_used(bool are_used) { return std::exchange(uses_donors, are_
 Plan plan_sync(Device& device) {
   Plan plan;
   LiveValues live;  // freed outside the lock
-  const BarrierScope barrier;
+  const BarrierScope barrier(device);
   const RecordingLock lock(device);
   device.live().reset_recorded();
   live = collect_live(device, plan.garbage);

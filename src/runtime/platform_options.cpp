@@ -136,9 +136,15 @@ Options parse_xla_flags(std::string_view text) {
   }
 }
 
-pjrt::CompileOptions compile_options(std::string_view platform, const Options& custom) {
+pjrt::CompileOptions compile_options(std::string_view platform, const Options& custom,
+                                     const Placement& placement) {
   pjrt::CompileOptions options;
-  options.portable = true;
+  options.portable = placement.is_portable();
+  options.num_replicas = placement.num_replicas();
+  options.num_partitions = placement.num_partitions;
+  options.device_assignment = placement.device_assignment;
+  options.use_spmd_partitioning = placement.num_partitions > 1;
+  options.use_shardy_partitioner = placement.num_partitions > 1;
   {
     const std::lock_guard lock(state().mutex);
     options.env_option_overrides = platform_defaults(platform);

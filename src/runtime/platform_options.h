@@ -12,6 +12,7 @@
 #include "base/hash.h"
 #include "hlo/builder.h"
 #include "pjrt/compile_options.h"
+#include "runtime/program_spec.h"
 
 namespace torch_xla::runtime {
 
@@ -23,10 +24,11 @@ std::map<std::string, pjrt::OptionOverride> custom_compile_options();
 std::optional<std::map<std::string, pjrt::OptionOverride>> set_thread_compile_options(
     std::optional<std::map<std::string, pjrt::OptionOverride>> options);
 
-// For a program on one device; the device is named by the launch. `custom` are the user's, as
-// `custom_compile_options` gave them to the thread that needs the program.
+// For a program that is placed like this. `custom` are the user's, as `custom_compile_options` gave
+// them to the thread that needs the program.
 pjrt::CompileOptions compile_options(std::string_view platform,
-                                     const std::map<std::string, pjrt::OptionOverride>& custom);
+                                     const std::map<std::string, pjrt::OptionOverride>& custom,
+                                     const Placement& placement = {});
 inline pjrt::CompileOptions compile_options(std::string_view platform) {
   return compile_options(platform, custom_compile_options());
 }

@@ -4,13 +4,29 @@
 
 #include <functional>
 #include <memory>
+#include <mutex>
+#include <set>
 
 #include "pjrt/buffer.h"
 #include "runtime/array.h"
 
 namespace torch_xla::runtime {
 
-// True if arrays of the device lie in host memory.
+class SharedMemory;
+
+// What is shared of one device's arrays. Thread-safe.
+class SharedMemories {
+ public:
+  // Before the arrays' memory is given back at a shutdown.
+  void end_all();
+
+ private:
+  friend class SharedMemory;
+  std::mutex mutex_;
+  std::set<SharedMemory*> all_;  // under mutex_
+};
+
+// True if arrays of the device lie in host memory, and in one piece.
 bool shares_host_memory(Device& device);
 
 // An array's memory. While this lives it stays where it is, and no program writes to it. A shutdown
@@ -26,15 +42,15 @@ class SharedMemory {
   void* data() const { return data_; }
 
  private:
-  friend void end_shared_memory();
+  friend class SharedMemories;
+
+  SharedMemories& list() const;
 
   ArrayPtr array_;
-  std::unique_ptr<pjrt::ExternalReference> reference_;  // null after the end; under a lock
+  std::unique_ptr<pjrt::ExternalReference>
+      reference_;  // null after the end; under the list's mutex
   void* data_ = nullptr;
 };
-
-// Before the arrays' memory is given back at a shutdown.
-void end_shared_memory();
 
 // An array of the host's memory, dense and row-major, which must stay as it is until `on_delete` is
 // called, on any thread. Null if the plugin can't use it where it lies.

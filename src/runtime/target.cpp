@@ -3,14 +3,13 @@
 
 #include "base/settings.h"
 #include "runtime/client.h"
-#include "runtime/host_kernels.h"
 #include "runtime/platform_options.h"
 
 namespace torch_xla::runtime {
 
 ops::Target target_of(const Client& client) {
   return {.platform = client.platform(),
-          .has_host_kernels = has_host_kernels(),
+          .has_host_kernels = client.has_host_kernels(),
           .has_locations = base::settings().hlo_debug(),
           .precision = mat_mul_precision()};
 }

@@ -6,8 +6,7 @@
 
 #include "base/error.h"
 #include "base/metrics.h"
-#include "pjrt/client.h"
-#include "runtime/watched_wait.h"
+#include "pjrt/error.h"
 
 namespace torch_xla::runtime {
 namespace {
@@ -18,16 +17,11 @@ void record_transfer_to_device(std::int64_t num_bytes) {
   bytes.record(static_cast<double>(num_bytes));
 }
 
-pjrt::HostBufferSemantics semantics(bool copy_during_call) {
-  return copy_during_call ? pjrt::HostBufferSemantics::kImmutableOnlyDuringCall
-                          : pjrt::HostBufferSemantics::kImmutableUntilTransferCompletes;
-}
-
 }  // namespace
 
 ArrayPtr upload(Device& device, const void* data, base::Shape shape, bool copy_during_call) {
   const HostArray source = {data, std::move(shape)};
-  return upload(device, std::span(&source, 1), copy_during_call).front();
+  return std::move(upload(device, std::span(&source, 1), copy_during_call)[0]);
 }
 
 std::vector<ArrayPtr> upload(Device& device, std::span<const HostArray> sources,
@@ -37,17 +31,14 @@ std::vector<ArrayPtr> upload(Device& device, std::span<const HostArray> sources,
   // The same under the names that reports of torch_xla have for it.
   static base::Metric& to_data = base::metric("TensorToData");
   const base::TimedSection timed_data(to_data);
-  pjrt::Device& target = device.pjrt_device();
   std::vector<ArrayPtr> arrays;
   arrays.reserve(sources.size());
   std::int64_t num_bytes = 0;
   const graph::Location location = graph::current_location();
   for (const HostArray& source : sources) {
     try {
-      pjrt::Buffer buffer = target.client().buffer_from_host_buffer(source.data, source.shape.dtype,
-                                                                    source.shape.dims, {}, &target,
-                                                                    semantics(copy_during_call));
-      arrays.push_back(Array::make_launched(device, std::move(buffer), source.shape));
+      arrays.push_back(
+          Array::upload(device, source.data, source.shape, device.whole(), copy_during_call));
     } catch (const base::Error& error) {
       if (error.kind() != base::ErrorKind::kOutOfMemory) throw;
       base::fail(error.kind(), "copying ", base::to_string(source.shape),
@@ -55,7 +46,7 @@ std::vector<ArrayPtr> upload(Device& device, std::span<const HostArray> sources,
                  describe_memory(device));
     }
     arrays.back()->set_location(location);
-    num_bytes += source.shape.num_bytes();
+    num_bytes += arrays.back()->num_bytes();
   }
   record_transfer_to_device(num_bytes);
   return arrays;
@@ -72,14 +63,12 @@ void download(std::span<const Download> downloads) {
   // The wait for the programs is not the transfer's time.
   for (const Download& download : downloads) download.array->wait_ready();
   const base::TimedSection timed(time);
-  std::vector<pjrt::Event> events;
-  events.reserve(downloads.size());
+  std::vector<HostCopy> copies;
+  copies.reserve(downloads.size());
   std::int64_t num_bytes = 0;
   const auto start = [&](const Download& download) {
-    const std::int64_t size = download.array->shape().num_bytes();
-    num_bytes += size;
-    events.push_back(
-        download.array->buffer().to_host(download.destination, static_cast<std::size_t>(size)));
+    num_bytes += download.array->shape().num_bytes();
+    copies.push_back(download.array->download(download.destination));
   };
   std::exception_ptr failure;
   const auto attempt = [&](const Download& download, const auto& body) {
@@ -98,13 +87,8 @@ void download(std::span<const Download> downloads) {
     attempt(downloads[num_started], [&] { start(downloads[num_started]); });
   }
   // Also after a failure: what was started writes to the callers' memory until it has ended.
-  for (std::size_t i = 0; i < events.size(); ++i) {
-    attempt(downloads[i], [&] {
-      await_watched(events[i], [&] {
-        return base::str("the copy of ", base::to_string(downloads[i].array->shape()),
-                         " from xla:", downloads[i].array->device().ordinal());
-      });
-    });
+  for (std::size_t i = 0; i < copies.size(); ++i) {
+    attempt(downloads[i], [&] { copies[i].await(); });
   }
   if (failure != nullptr) std::rethrow_exception(failure);
   bytes.record(static_cast<double>(num_bytes));
@@ -112,12 +96,23 @@ void download(std::span<const Download> downloads) {
 
 ArrayPtr copy_to_device(Array& array, Device& to) {
   array.wait_launched();
+  if (!is_whole(array.sharding())) {
+    std::vector<char> bytes(static_cast<std::size_t>(array.shape().num_bytes()));
+    download(array, bytes.data());
+    return upload(to, bytes.data(), array.shape());
+  }
+  // All buffers are alike; the k-th device is given the k-th of them, as far as there are.
+  const std::vector<pjrt::Buffer>& from = array.buffers();
+  std::vector<pjrt::Buffer> buffers;
+  buffers.reserve(to.num_devices());
   try {
-    return Array::make_launched(to, array.buffer().copy_to_device(&to.pjrt_device()),
-                                array.shape());
+    for (pjrt::Device* const device : to.pjrt_devices()) {
+      buffers.push_back(from[buffers.size() % from.size()].copy_to_device(device));
+    }
   } catch (const pjrt::Error& error) {
     array.raise(error);
   }
+  return Array::make_launched(to, std::move(buffers), array.shape(), to.whole());
 }
 
 }  // namespace torch_xla::runtime

@@ -16,8 +16,7 @@ struct HostArray {
   base::Shape shape;
 };
 
-// With `copy_during_call` the memory is free when this returns; else it must stay as it is until
-// `wait_ready` of the array has returned.
+// Each device gets all of it (`Array::upload`); the errors name the device and what fills it.
 std::shared_ptr<Array> upload(Device& device, const void* data, base::Shape shape,
                               bool copy_during_call = true);
 // All transfers are started before the first is waited for.

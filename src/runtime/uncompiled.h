@@ -4,10 +4,23 @@
 
 #include <exception>
 #include <memory>
+#include <mutex>
+#include <set>
 
 namespace torch_xla::runtime {
 
 struct Launch;
+
+// Those of one device. Thread-safe.
+class UncompiledLaunches {
+ public:
+  void fail_all(const std::exception_ptr& error);
+
+ private:
+  friend class Uncompiled;
+  std::mutex mutex_;
+  std::set<std::shared_ptr<Launch>> launches_;  // under mutex_
+};
 
 // While the calling thread, or one that it hands this to, awaits the program of a launch. Only one
 // of `take` and a shutdown gets to use the launch.
@@ -23,11 +36,10 @@ class Uncompiled {
   void take();
 
  private:
+  UncompiledLaunches& all() const;
+
   std::shared_ptr<Launch> launch_;
   bool is_listed_ = false;
 };
-
-// Fails all that are listed.
-void fail_uncompiled(const std::exception_ptr& error);
 
 }  // namespace torch_xla::runtime

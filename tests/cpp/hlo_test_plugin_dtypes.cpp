@@ -339,8 +339,7 @@ void compile_and_run(const std::string& program) {
   const auto executable = testing::cpu_client().compile(program, options);
   pjrt::Buffer input =
       testing::to_device(testing::f32({}, {1}), executable->addressable_devices()[0]);
-  pjrt::Buffer* const inputs[] = {&input};
-  const std::span<pjrt::Buffer* const> arguments[] = {inputs};
+  pjrt::Buffer* const arguments[] = {&input};
   const pjrt::ExecuteResult result = executable->execute(arguments, {});
   for (const pjrt::Buffer& buffer : result.outputs[0]) buffer.ready_event().await();
 }

@@ -15,6 +15,7 @@
 #include "recording.h"
 #include "runtime/client.h"
 #include "runtime/executor.h"
+#include "runtime/inspect.h"
 #include "runtime/transfer.h"
 
 namespace torch_xla::testing {

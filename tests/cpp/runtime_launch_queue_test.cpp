@@ -13,12 +13,12 @@ namespace {
 TEST(test_a_launch_that_throws_is_given_up_and_the_next_one_runs) {
   LaunchQueue queue("CPU:0");
   int num_run = 0;
-  queue.submit(queue.reserve(), []() -> std::optional<pjrt::Event> { throw std::bad_alloc(); });
+  queue.submit(queue.reserve(), []() -> std::vector<pjrt::Event> { throw std::bad_alloc(); });
   queue.submit(queue.reserve(),
-               []() -> std::optional<pjrt::Event> { throw std::runtime_error("lost"); });
-  queue.submit(queue.reserve(), [&]() -> std::optional<pjrt::Event> {
+               []() -> std::vector<pjrt::Event> { throw std::runtime_error("lost"); });
+  queue.submit(queue.reserve(), [&]() -> std::vector<pjrt::Event> {
     ++num_run;
-    return std::nullopt;
+    return std::vector<pjrt::Event>();
   });
   queue.wait_idle();
   EXPECT_EQ(num_run, 1);

@@ -8,6 +8,7 @@
 
 #include "base/metrics.h"
 #include "base/settings.h"
+#include "runtime/host_kernels.h"
 #include "runtime/platform_options.h"
 #include "runtime_fixture.h"
 
@@ -102,14 +103,15 @@ TEST(several_threads_create_one_client) {
   EXPECT_EQ(fake.calls("PJRT_Client_Create"), 1);
 }
 
-TEST(hooks_see_the_client_of_each_library_once) {
-  static int calls = 0;
-  runtime::add_client_hook([](pjrt::Client&) { ++calls; });
-  const FakePlugin fake = FakePlugin::copy_of(kFake);
+TEST(host_kernels_are_those_of_the_client) {
+  runtime::add_host_kernel("runtime_test.nothing", [](const runtime::HostCall&) {});
   for (int i = 0; i < 2; ++i) {
-    const Session session(fake.path());
-    runtime::client();
-    EXPECT_EQ(calls, 1);
+    if (!testing::skip_without_cpu_plugin()) {
+      const Session session(TORCH_XLA_CPU_PLUGIN);
+      EXPECT(runtime::has_host_kernels());
+    }
+    const Session session(kFake);
+    EXPECT(!runtime::has_host_kernels());
   }
 }
 

@@ -194,7 +194,7 @@ TEST(places_in_a_queue_keep_their_order_whoever_submits_first) {
   const auto start = [&order](int number) {
     return [&order, number] {
       order.push_back(number);
-      return std::optional<pjrt::Event>();
+      return std::vector<pjrt::Event>();
     };
   };
   queue.submit(std::move(last), start(3));
@@ -215,7 +215,7 @@ TEST(a_full_queue_is_waited_for_until_half_of_it_is_done) {
   const auto start = [&] {
     const int number = num_started++;
     EXPECT(testing::eventually([&] { return number < num_allowed; }));
-    return std::optional<pjrt::Event>();
+    return std::vector<pjrt::Event>();
   };
   std::atomic<int> num_submitted{0};
   std::thread recorder([&] {

@@ -239,9 +239,7 @@ class ProgramMaker(view_programs.ProgramMaker):
         name = self.tensor()
         kinds = autograd_pieces.FUNCTIONS
         # A view of a leaf that was made without gradients is neither a leaf nor computed.
-        is_odd_view = (
-            ask(self.tensors()[name], "is_leaf") is True and self.tensors()[name]._is_view()
-        )
+        is_odd_view = ask(self.value(name), "is_leaf") is True and self.value(name)._is_view()
         if self.chance(0.4) and not is_odd_view:
             reentrant = self.chance(0.3)
             body = self.rng.choice(["body", "lambda t: body(t) * " + self.leaf()])

@@ -1,0 +1,269 @@
+// Finding the directory, describing the machine, loading and storing.
+#include "runtime/persistent_cache.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <optional>
+#include <sstream>
+#include <thread>
+#include <utility>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/metrics.h"
+#include "base/settings.h"
+#include "runtime/client.h"
+#include "runtime/host_kernels.h"
+#include "runtime/programs.h"
+
+namespace torch_xla::runtime {
+namespace {
+
+// In a directory that the user did not choose, only what is worth its place.
+constexpr std::chrono::seconds kMinDefaultCompileTime(1);
+
+Owners parse_owners(const std::string& numbers) {
+  Owners owners;
+  std::istringstream in(numbers);
+  for (std::string number; std::getline(in, number, ',');) {
+    char* end = nullptr;
+    owners.push_back(std::strtoll(number.c_str(), &end, 10));
+    if (!number.empty() && *end == '\0') continue;
+    owners.pop_back();
+    base::warn_once(
+        base::str("XLA_PERSISTENT_CACHE_OWNERS must be numbers of users (`id -u NAME`) "
+                  "separated by commas, got '",
+                  numbers, "'"));
+  }
+  return owners;
+}
+
+// Where the cache is, and whether that place is our choice.
+std::pair<DiskCacheOptions, bool> options_from_settings() {
+  DiskCacheOptions options;
+  options.directory = base::settings().persistent_cache_path();
+  options.is_read_only = base::settings().persistent_cache_read_only();
+  constexpr std::int64_t kMostMegabytes = std::int64_t{1} << 40;
+  options.max_bytes = std::min(base::settings().persistent_cache_max_megabytes(), kMostMegabytes)
+                      << 20;
+  options.owners = parse_owners(base::settings().persistent_cache_owners());
+  const bool is_default = options.directory.empty();
+  if (is_default && base::settings().persistent_cache()) {
+    const std::string cache_directory = base::user_cache_directory();
+    if (!cache_directory.empty()) {
+      options.directory = std::filesystem::path(cache_directory) / "torch_xla" / "programs";
+    }
+  }
+  return {options, is_default};
+}
+
+// Instructions that the compiler may use, as the kernel names them.
+std::string cpu_features() {
+  std::ifstream info("/proc/cpuinfo");
+  for (std::string line; std::getline(info, line);) {
+    if (line.starts_with("flags") || line.starts_with("Features")) return line;
+  }
+  return {};
+}
+
+// Of the plugin's size and of parts all over it: two builds differ in their addresses at least, and
+// reading hundreds of megabytes would cost more than many a compilation.
+base::Hash128 hash_library(const std::string& path) {
+  constexpr std::streamoff kBlock = 4096;
+  constexpr std::streamoff kNumBlocks = 64;
+  base::Hasher hasher;
+  std::ifstream file(path, std::ios::binary | std::ios::ate);
+  const std::streamoff size = file.tellg();
+  hasher.add(static_cast<std::uint64_t>(size));
+  std::string block(kBlock, '\0');
+  for (std::streamoff i = 0; i <= kNumBlocks; ++i) {
+    file.clear();
+    file.seekg((size > kBlock ? size - kBlock : 0) / kNumBlocks * i);
+    file.read(block.data(), kBlock);
+    hasher.add(std::string_view(block.data(), static_cast<std::size_t>(file.gcount())));
+  }
+  return hasher.finish();
+}
+
+Machine machine_of(const Client& client) {
+  Machine machine{.platform = client.platform(),
+                  .platform_version = client.pjrt_client().platform_version(),
+                  .library = hash_library(client.spec().library_path),
+                  .device_kind = client.devices()[0]->any_pjrt_device().kind(),
+                  .custom_calls = {},
+                  .cpu_features = {}};
+  if (client.has_host_kernels()) machine.custom_calls = host_kernels_key();
+  if (machine.platform == "cpu") {
+    machine.cpu_features = cpu_features();
+    // Decides how XLA divides an operation among threads.
+    machine.num_threads = std::thread::hardware_concurrency();
+  }
+  return machine;
+}
+
+// Of the client, if there is one that a program was looked for in.
+DiskCacheOptions current_options() {
+  const std::shared_ptr<Client> client = existing_client();
+  return client != nullptr ? client->programs().persistent_cache().options()
+                           : options_from_settings().first;
+}
+
+}  // namespace
+
+base::Hash128 key_of(const Machine& machine) {
+  base::Hasher hasher;
+  hasher.add(std::string_view(machine.platform));
+  hasher.add(std::string_view(machine.platform_version));
+  hasher.add(machine.library);
+  hasher.add(std::string_view(machine.device_kind));
+  hasher.add(machine.custom_calls);
+  hasher.add(std::string_view(machine.cpu_features));
+  hasher.add(machine.num_threads);
+  return hasher.finish();
+}
+
+const base::Hash128& PersistentCache::machine_key() {
+  std::call_once(machine_once_, [&] { machine_key_ = runtime::key_of(machine_of(client_)); });
+  return machine_key_;
+}
+
+base::Hash128 PersistentCache::key_of(const base::Hash128& spec_key,
+                                      const pjrt::CompileOptions& options) {
+  base::Hasher hasher;
+  hasher.add(spec_key);
+  hasher.add(std::string_view(options.serialize()));
+  hasher.add(machine_key());
+  return hasher.finish();
+}
+
+DiskCache& PersistentCache::cache() {
+  const std::lock_guard lock(mutex_);
+  if (cache_ == nullptr) {
+    auto [options, is_default] = options_from_settings();
+    is_default_directory_ = is_default;
+    cache_ = std::make_unique<DiskCache>(std::move(options));
+  }
+  return *cache_;
+}
+
+// Unlike `cache()`, makes no directory and settles nothing.
+DiskCacheOptions PersistentCache::options() {
+  const std::lock_guard lock(mutex_);
+  return cache_ != nullptr ? cache_->options() : options_from_settings().first;
+}
+
+bool PersistentCache::is_settled() {
+  const std::lock_guard lock(mutex_);
+  return cache_ != nullptr;
+}
+
+// What this script uses of these programs.
+std::shared_ptr<UseList> PersistentCache::uses_of(const DiskCacheOptions& programs) {
+  const std::lock_guard lock(uses_mutex_);
+  if (uses_ == nullptr || used_programs_ != programs) {
+    base::Hasher script;
+    script.add(std::string_view(script_of_process()));
+    script.add(machine_key());
+    uses_ = std::make_shared<UseList>(programs, script.finish());
+    used_programs_ = programs;
+  }
+  return uses_;
+}
+
+// What the next run of this script may preload.
+void PersistentCache::remember_use(const base::Hash128& key) {
+  if (base::settings().persistent_cache_preload()) uses_of(cache().options())->add(key);
+}
+
+std::unique_ptr<pjrt::Executable> PersistentCache::load(const base::Hash128& key) {
+  static base::Counter& hit = base::counter("PersistentCacheHit");
+  static base::Counter& preloaded = base::counter("PersistentCachePreloaded");
+  static base::Counter& miss = base::counter("PersistentCacheMiss");
+  static base::Counter& failure = base::counter("PersistentCacheDeserializeFailure");
+  static base::Metric& time = base::metric("PersistentCacheLoad");
+  if (cache().options().directory.empty()) return nullptr;
+  const auto start = std::chrono::steady_clock::now();
+  std::unique_ptr<pjrt::Executable> executable = preloader_.take(key);
+  if (executable != nullptr) {
+    preloaded.add();
+  } else if (const std::optional<std::string> serialized = cache().find(key)) {
+    try {
+      executable = client_.pjrt_client().deserialize(*serialized);
+    } catch (const pjrt::Error& error) {
+      failure.add();
+      base::warn(
+          base::str("a compiled program of the disk cache could not be loaded and is "
+                    "compiled anew: ",
+                    error.what()));
+      cache().erase(key);
+    }
+  }
+  if (executable == nullptr) {
+    miss.add();
+    return nullptr;
+  }
+  hit.add();
+  const std::chrono::nanoseconds elapsed = std::chrono::steady_clock::now() - start;
+  time.record(static_cast<double>(elapsed.count()));
+  remember_use(key);
+  return executable;
+}
+
+void PersistentCache::store(const base::Hash128& key, const pjrt::Executable& executable,
+                            std::chrono::nanoseconds compile_time) {
+  if (cache().options().directory.empty() || cache().options().is_read_only) return;
+  if (is_default_directory_ && compile_time < kMinDefaultCompileTime) return;
+  try {
+    if (cache().store(key, executable.serialize())) remember_use(key);
+  } catch (const std::exception& error) {  // also what memory that ends throws
+    base::warn_once(
+        base::str("compiled programs can't be written, so they are not kept: ", error.what()));
+  }
+}
+
+void PersistentCache::start_preloading() {
+  const DiskCacheOptions options = this->options();
+  std::error_code ignored;
+  if (!base::settings().persistent_cache_preload() || options.directory.empty() ||
+      !std::filesystem::is_directory(options.directory, ignored)) {
+    return;
+  }
+  const auto from = std::make_shared<DiskCache>(options);
+  preloader_.start([this, options] { return uses_of(options)->last_run(); },
+                   [this, from](const base::Hash128& key) -> std::unique_ptr<pjrt::Executable> {
+                     try {
+                       const std::optional<std::string> serialized = from->find(key);
+                       if (!serialized.has_value()) return nullptr;
+                       return client_.pjrt_client().deserialize(*serialized);
+                     } catch (const std::exception&) {
+                       return nullptr;  // whoever asks for it is told
+                     }
+                   });
+}
+
+void initialize_persistent_cache(const std::string& path, bool is_read_only) {
+  base::check(!path.empty(), "initialize_cache: the path must not be empty");
+  const std::shared_ptr<Client> client = existing_client();
+  base::check(client == nullptr || !client->programs().persistent_cache().is_settled(),
+              "initialize_cache: the first computation has been compiled already; choose the cache "
+              "before it");
+  base::settings().persistent_cache_path.set(path);
+  base::settings().persistent_cache_read_only.set(is_read_only);
+  if (client != nullptr) client->programs().persistent_cache().start_preloading();
+}
+
+PersistentCacheStats persistent_cache_stats() {
+  const DiskCacheOptions options = current_options();
+  const DiskCacheContents contents = disk_cache_contents(options.directory);
+  return {options.directory.string(), options.is_read_only, options.max_bytes, contents.num_entries,
+          contents.num_bytes};
+}
+
+void clear_persistent_cache() {
+  const DiskCacheOptions options = current_options();
+  base::check(!options.is_read_only, "clear_persistent_cache: the cache is read only");
+  clear_disk_cache(options.directory);
+}
+
+}  // namespace torch_xla::runtime

@@ -1,0 +1,96 @@
+// The programs of one client that outlive the process: where they are kept, what they are known by,
+// and which of them are loaded ahead. Next: `disk_cache.h` for the files, `preload.h` for the
+// thread that loads ahead.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+
+#include "base/hash.h"
+#include "pjrt/compile_options.h"
+#include "pjrt/executable.h"
+#include "runtime/disk_cache.h"
+#include "runtime/preload.h"
+
+namespace torch_xla::runtime {
+
+class Client;
+
+// What loads a program and runs it: programs of one machine are of no use to another.
+struct Machine {
+  std::string platform = {};
+  std::string platform_version = {};
+  base::Hash128 library = {};  // of the plugin
+  std::string device_kind = {};
+  base::Hash128 custom_calls = {};  // `host_kernels_key`: kernels of ours that programs may call
+  std::string cpu_features = {};    // empty where programs do not run on the CPU
+  std::uint64_t num_threads = 0;
+};
+base::Hash128 key_of(const Machine& machine);
+
+// Thread-safe. Its directory is settled by the first program that is looked for.
+class PersistentCache {
+ public:
+  // Of the client that has it as a member.
+  explicit PersistentCache(const Client& client) : client_(client) {}
+  PersistentCache(const PersistentCache&) = delete;
+  PersistentCache& operator=(const PersistentCache&) = delete;
+
+  // `spec_key` is the key of a spec (program_spec.h) whose program is the module's text: what a
+  // graph is lowered to may change with the version of this library. The options stand here once
+  // more as the plugin gets them, for the same reason.
+  base::Hash128 key_of(const base::Hash128& spec_key, const pjrt::CompileOptions& options);
+  // Null if it is not there.
+  std::unique_ptr<pjrt::Executable> load(const base::Hash128& key);
+  void store(const base::Hash128& key, const pjrt::Executable& executable,
+             std::chrono::nanoseconds compile_time);
+
+  // Begins to load what the last run of this script used.
+  void start_preloading();
+  void stop_preloading() { preloader_.stop(); }
+
+  // As they are, or would be if a program were looked for now.
+  DiskCacheOptions options();
+  bool is_settled();
+
+ private:
+  DiskCache& cache();
+  const base::Hash128& machine_key();
+  std::shared_ptr<UseList> uses_of(const DiskCacheOptions& programs);
+  void remember_use(const base::Hash128& key);
+
+  const Client& client_;
+  std::once_flag machine_once_;
+  base::Hash128 machine_key_;
+  std::mutex mutex_;
+  std::unique_ptr<DiskCache> cache_;   // under mutex_; null until it is settled
+  bool is_default_directory_ = false;  // under mutex_
+  std::mutex uses_mutex_;              // may be held when the other is taken
+  // Both under uses_mutex_; for whoever asked last: the directory may be chosen after preloading
+  // began.
+  std::shared_ptr<UseList> uses_;
+  DiskCacheOptions used_programs_;
+  Preloader preloader_;  // last: its thread uses the rest
+};
+
+// Chooses the directory. Throws if the cache is in use already: it must come before the first
+// computation.
+void initialize_persistent_cache(const std::string& path, bool is_read_only);
+
+// The cache as this process sees it. Looking at it does not put it to use.
+struct PersistentCacheStats {
+  std::string path;  // empty: there is none
+  bool is_read_only = false;
+  std::int64_t max_bytes = 0;
+  std::int64_t num_entries = 0;
+  std::int64_t num_bytes = 0;
+};
+PersistentCacheStats persistent_cache_stats();
+// Removes all its programs, also those of other processes and versions.
+void clear_persistent_cache();
+
+}  // namespace torch_xla::runtime

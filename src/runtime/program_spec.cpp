@@ -1,0 +1,39 @@
+// The one key function. Every list goes in with its length, so that none can pass for another.
+#include "runtime/program_spec.h"
+
+#include <cstdint>
+
+namespace torch_xla::runtime {
+namespace {
+
+void add_shardings(base::Hasher& hasher, const std::vector<const Sharding*>& shardings) {
+  hasher.add(shardings.size());
+  for (const Sharding* const sharding : shardings) {
+    hasher.add(sharding == nullptr ? base::Hash128() : sharding->key());
+  }
+}
+
+void add_numbers(base::Hasher& hasher, const std::vector<int>& numbers) {
+  hasher.add(numbers.size());
+  for (const int number : numbers) hasher.add(static_cast<std::uint64_t>(number));
+}
+
+}  // namespace
+
+base::Hash128 key_of(const ProgramSpec& spec) {
+  base::Hasher hasher;
+  hasher.add(spec.program);
+  hasher.add(spec.options);
+  hasher.add(spec.donations.size());
+  for (const ops::Donation& donation : spec.donations) {
+    hasher.add(static_cast<std::uint64_t>(donation.root) << 32 | donation.leaf);
+  }
+  add_shardings(hasher, spec.inputs);
+  add_shardings(hasher, spec.results);
+  add_numbers(hasher, spec.placement.replica_group);
+  hasher.add(static_cast<std::uint64_t>(spec.placement.num_partitions));
+  add_numbers(hasher, spec.placement.device_assignment);
+  return hasher.finish();
+}
+
+}  // namespace torch_xla::runtime

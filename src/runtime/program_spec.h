@@ -1,0 +1,47 @@
+// What tells one executable from another. The cache in memory and the one on disk know programs by
+// the same key, made here and nowhere else.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "base/hash.h"
+#include "ops/lower.h"
+#include "runtime/sharding.h"
+
+namespace torch_xla::runtime {
+
+// On which devices, and with whom, a program runs.
+struct Placement {
+  // The members of the group whose programs meet in collectives, sorted; empty: it runs by itself.
+  std::vector<int> replica_group = {};
+  // Over how many devices each replica is partitioned.
+  int num_partitions = 1;
+  // The plugin's numbers of the devices, [replica][partition]; empty: one device, any.
+  std::vector<int> device_assignment = {};
+
+  // Whether each launch may name another device.
+  bool is_portable() const { return device_assignment.empty(); }
+  // Of those that run in one launch.
+  int num_replicas() const {
+    return is_portable() ? 1 : static_cast<int>(device_assignment.size()) / num_partitions;
+  }
+  friend bool operator==(const Placement&, const Placement&) = default;
+};
+
+struct ProgramSpec {
+  // What it computes: the graph's key, as the walk gives it, or that of a module's text.
+  base::Hash128 program = {};
+  // `compile_options_key`: all settings and flags that decide what the compiler makes of it.
+  base::Hash128 options = {};
+  std::span<const ops::Donation> donations = {};
+  // One for each, or empty if none has a sharding.
+  std::vector<const Sharding*> inputs = {};
+  std::vector<const Sharding*> results = {};
+  Placement placement = {};
+};
+
+// Specs that differ in anything have different keys. The same in every process.
+base::Hash128 key_of(const ProgramSpec& spec);
+
+}  // namespace torch_xla::runtime

@@ -1,0 +1,84 @@
+// The programs of one client: from what is to be computed to its executable, which is in memory, on
+// the disk, or compiled now. Next: `program_spec.h` for what a program is known by,
+// `compile_cache.h` and `persistent_cache.h` for where it is kept, `compile.h` for the compiler.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/hash.h"
+#include "graph/walk.h"
+#include "runtime/compile_cache.h"
+#include "runtime/persistent_cache.h"
+#include "runtime/program_spec.h"
+
+namespace torch_xla::runtime {
+
+class Client;
+class Device;
+
+// Of a program that reads these arrays of the device: everything but what it computes. Its results
+// are whole on each of the device's devices, unless that is changed.
+ProgramSpec spec_of(const Device& device, std::span<const graph::DataPtr> inputs,
+                    std::span<const ops::Donation> donations = {});
+
+// A program that is there or on its way.
+struct FoundProgram {
+  CompileCache::Future program;
+  base::Hash128 key;
+  // When it is there: null or negative if it was not compiled for this.
+  std::shared_ptr<const double> compile_seconds = nullptr;
+
+  bool was_compiled() const { return compile_seconds != nullptr && *compile_seconds >= 0; }
+};
+// Blocks until it is there, and counts it. Interruptible; throws what the compilation threw.
+CompiledProgramPtr await_program(const FoundProgram& found);
+
+// Thread-safe. No lock is held while something is compiled or waited for.
+class Programs {
+ public:
+  // Of the client that has it as a member.
+  explicit Programs(Client& client) : client_(client), persistent_cache_(client) {}
+  Programs(const Programs&) = delete;
+  Programs& operator=(const Programs&) = delete;
+
+  // Of a graph, with those of its numbers as data that were seen to change: `spec.program` is found
+  // out here. Lowers it in this thread, once it has called `before_compiling`, if the program is
+  // new. Throws if it can't be lowered.
+  FoundProgram find(const graph::Trace& trace, ProgramSpec spec,
+                    const std::function<void()>& before_compiling = {});
+  // Of a StableHLO module, for which `spec.program` stands.
+  CompiledProgramPtr find(const std::string& text, const ProgramSpec& spec);
+  // What one of them gave before, or null. Blocks while it is compiled.
+  CompiledProgramPtr find(const base::Hash128& key) { return cache_.find(key); }
+
+  PersistentCache& persistent_cache() { return persistent_cache_; }
+  std::size_t size() const { return cache_.size(); }
+  // Those that run end well.
+  void clear() { cache_.clear(); }
+  // At a shutdown: ends what goes on by itself, and drops all programs.
+  void close();
+
+ private:
+  CompileCache::Compile begin_compiling(const graph::Trace& trace, const ProgramSpec& spec,
+                                        const std::vector<bool>& promoted,
+                                        const std::shared_ptr<double>& seconds);
+
+  Client& client_;
+  CompileCache cache_;
+  PersistentCache persistent_cache_;
+};
+
+// How many XLA has compiled since the process began.
+std::int64_t num_compiled();
+
+// Whether a number of the program that differs from call to call stays a constant, of a new program
+// for each value; by default it becomes data.
+void set_constants_stay(bool stay);
+
+}  // namespace torch_xla::runtime

@@ -1,0 +1,81 @@
+// How an array lies on the devices that its `Device` stands for: the part of it that each of them
+// holds. Equal shardings are one object, so that they are compared and kept by their address; an
+// array on a device that is one device has none.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "base/hash.h"
+#include "base/shape.h"
+
+namespace torch_xla::runtime {
+
+// The devices as a grid.
+struct Mesh {
+  std::vector<std::int64_t> sizes;  // of its axes
+  // Which of the `Device`'s devices stands where, in row-major order; empty: in their order.
+  std::vector<int> devices = {};
+
+  friend bool operator==(const Mesh&, const Mesh&) = default;
+};
+
+// A box of an array's elements.
+struct Slice {
+  base::Dims starts;
+  base::Dims sizes;
+};
+
+// Immutable, never freed.
+class Sharding {
+ public:
+  // `axes` has, for each dimension of an array, the axes of the mesh that split it, the outermost
+  // first; dimensions that it leaves out are whole, and along axes that it leaves out devices hold
+  // the same. Throws base::Error if the mesh is no grid of its devices, or an axis stands twice.
+  static const Sharding* make(const Mesh& mesh, std::vector<std::vector<int>> axes);
+  // Each of so many devices holds all of it. Null for one device.
+  static const Sharding* replicated(std::size_t num_devices);
+
+  std::size_t num_shards() const { return places_.size(); }
+  bool is_replicated() const { return axes_.empty(); }
+  // What each device holds: the last parts of a dimension that can't be split evenly are padded.
+  base::Shape local_shape(const base::Shape& shape) const;
+  // The elements that the shard of the device in this place among the `Device`'s holds, without
+  // padding: maybe none. Throws base::Error if the array has too few dimensions.
+  Slice slice(const base::Shape& shape, std::size_t shard) const;
+  // Of the same in every process.
+  const base::Hash128& key() const { return key_; }
+
+ private:
+  Sharding(Mesh mesh, std::vector<std::vector<int>> axes);
+  std::int64_t num_parts(std::size_t dimension) const;
+  void check_rank(const base::Shape& shape) const;
+
+  Mesh mesh_;
+  std::vector<std::vector<int>> axes_;             // without empty ones at the end
+  std::vector<std::vector<std::int64_t>> places_;  // in the mesh, by device
+  base::Hash128 key_;
+};
+
+// The same where there may be none: the whole array on one device.
+inline std::size_t num_shards(const Sharding* sharding) {
+  return sharding == nullptr ? 1 : sharding->num_shards();
+}
+inline bool is_whole(const Sharding* sharding) {
+  return sharding == nullptr || sharding->is_replicated();
+}
+inline base::Shape local_shape(const base::Shape& shape, const Sharding* sharding) {
+  return is_whole(sharding) ? shape : sharding->local_shape(shape);
+}
+// Of all devices together.
+std::int64_t num_bytes(const base::Shape& shape, const Sharding* sharding);
+
+// Copies between a dense array of `shape` and the memory of one of its shards, which holds `slice`
+// in its first elements along each dimension. `gather` leaves the padding as it is.
+void gather(const void* whole, const base::Shape& shape, const Slice& slice, void* local,
+            const base::Shape& local_shape);
+void scatter(const void* local, const base::Shape& local_shape, void* whole,
+             const base::Shape& shape, const Slice& slice);
+
+}  // namespace torch_xla::runtime

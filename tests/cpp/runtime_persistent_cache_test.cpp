@@ -1,0 +1,89 @@
+// What a program on the disk is known by beside its spec.
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/metrics.h"
+#include "base/settings.h"
+#include "directory.h"
+#include "runtime/host_kernels.h"
+#include "runtime/persistent_cache.h"
+#include "runtime_fixture.h"
+
+namespace torch_xla::runtime {
+namespace {
+
+using testing::add;
+using testing::Floats;
+using testing::Session;
+using testing::tensor;
+using testing::Tensor;
+using testing::values_of;
+
+TEST(machines_that_differ_in_anything_have_different_keys) {
+  const std::vector<Machine> machines{
+      {},
+      {.platform = "cpu"},
+      {.platform_version = "1"},
+      {.library = {1, 0}},
+      {.device_kind = "cpu"},
+      {.custom_calls = {1, 0}},
+      {.cpu_features = "avx2"},
+      {.num_threads = 2},
+  };
+  std::set<std::string> keys;
+  for (const Machine& machine : machines) keys.insert(base::to_string(key_of(machine)));
+  EXPECT_EQ(keys.size(), machines.size());
+}
+
+TEST(another_version_of_a_custom_call_makes_another_key) {
+  const auto nothing = [](const HostCall&) {};
+  add_host_kernel("persistent_cache_test.nothing", nothing);
+  const base::Hash128 before = host_kernels_key();
+  add_host_kernel("persistent_cache_test.nothing", nothing, 2);
+  EXPECT(host_kernels_key() != before);
+  add_host_kernel("persistent_cache_test.nothing", nothing);
+  EXPECT(host_kernels_key() == before);
+}
+
+// How often the disk had the program of a sum, in a client of its own.
+std::int64_t hits_of_a_sum() {
+  base::clear_counters();
+  const Session session(TORCH_XLA_CPU_PLUGIN);
+  const Tensor a = tensor(device(0), {1, 2});
+  EXPECT(values_of(add(a, a)) == (Floats{2, 4}));
+  return base::counter_value("PersistentCacheHit").value_or(0);
+}
+
+TEST(programs_of_another_version_of_a_custom_call_are_not_found) {
+  if (testing::skip_without_cpu_plugin()) return;
+  const testing::Directory directory;
+  const std::string before = base::settings().persistent_cache_path();
+  base::settings().persistent_cache_path.set(directory.path().string());
+  const auto nothing = [](const HostCall&) {};
+  add_host_kernel("persistent_cache_test.nothing", nothing);
+  EXPECT_EQ(hits_of_a_sum(), 0);
+  EXPECT_EQ(hits_of_a_sum(), 1);
+  add_host_kernel("persistent_cache_test.nothing", nothing, 2);
+  EXPECT_EQ(hits_of_a_sum(), 0);
+  EXPECT_EQ(hits_of_a_sum(), 1);
+  base::settings().persistent_cache_path.set(before);
+}
+
+TEST(the_directory_is_chosen_before_the_first_program) {
+  if (testing::skip_without_cpu_plugin()) return;
+  const testing::Directory directory;
+  const std::string before = base::settings().persistent_cache_path();
+  {
+    const Session session(TORCH_XLA_CPU_PLUGIN);
+    initialize_persistent_cache(directory.path().string(), false);
+    const Tensor a = tensor(device(0), {1, 2});
+    EXPECT(values_of(add(a, a)) == (Floats{2, 4}));
+    EXPECT_EQ(persistent_cache_stats().num_entries, 1);
+    EXPECT_THROWS(initialize_persistent_cache("/elsewhere", false), "the first computation");
+  }
+  base::settings().persistent_cache_path.set(before);
+}
+
+}  // namespace
+}  // namespace torch_xla::runtime
