@@ -19,6 +19,9 @@ os.environ["XLA_PERSISTENT_CACHE"] = "0"
 import torch_xla
 from torch_xla.debug import metrics
 
+# Failures in what tests share are told as those in the tests.
+pytest.register_assert_rewrite("both_devices", "processes")
+
 _KNOWN_FAILURES = pathlib.Path(__file__).with_name("known_failures.txt")
 
 

@@ -367,9 +367,10 @@ FAKE(PJRT_Buffer_ToHostBuffer) {
     return;
   }
   if (args->dst_size < size) fail_argument("dst_size is too small");
+  const std::shared_ptr<Storage> storage = buffer->live_storage();
   const auto done = std::make_shared<Completion>();
   args->event = new PJRT_Event(done);
-  const auto copy = [done, size, storage = buffer->live_storage(), ready = buffer->ready,
+  const auto copy = [done, size, storage, ready = buffer->ready,
                      dst = static_cast<char*>(args->dst)] {
     std::optional<Status> error = control().enter("Transfer");
     if (!error) error = ready->wait();

@@ -11,6 +11,7 @@ import os
 import autograd_programs
 import pytest
 import torch
+from both_devices import check
 from torch.nn import functional
 
 PROGRAMS = int(os.environ.get("AUTOGRAD_PROGRAMS", "200"))
@@ -27,14 +28,6 @@ def test_random_programs_agree_with_cpu(first):
 def numbers(*shape, device):
     count = torch.Size(shape).numel()
     return torch.arange(float(count)).reshape(shape).to(device)
-
-
-def check(function):
-    """The function's tensors, with their strides, are those that it gives on the CPU."""
-    for want, got in zip(function("cpu"), function("xla"), strict=True):
-        assert (got.dtype, got.shape, got.stride()) == (want.dtype, want.shape, want.stride())
-        assert got.storage_offset() == want.storage_offset()
-        torch.testing.assert_close(got.cpu(), want.detach())
 
 
 def test_write_by_strides_of_a_permuted_result_gives_gradient_where_it_was():

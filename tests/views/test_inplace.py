@@ -6,16 +6,9 @@ import copy
 
 import pytest
 import torch
+from both_devices import check
 
 import torch_xla
-
-
-def check(function):
-    """The function gives the same tensors on the CPU and on xla."""
-    want, got = function("cpu"), function("xla")
-    for a, b in zip(want, got, strict=True):
-        assert (a.dtype, a.shape, a._version) == (b.dtype, b.shape, b._version)
-        torch.testing.assert_close(b.cpu(), a, equal_nan=True)
 
 
 def numbers(device, *shape, dtype=torch.float32):

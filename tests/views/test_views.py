@@ -12,6 +12,7 @@ import warnings
 import pytest
 import torch
 import view_programs
+from both_devices import check
 from counts import counted
 
 import torch_xla
@@ -25,18 +26,6 @@ PER_TEST = 250
 def test_random_programs_agree_with_cpu(first):
     failures = view_programs.search(first, min(PER_TEST, PROGRAMS - first))
     assert not failures, "\n" + "\n".join(failures)
-
-
-def on_both(function):
-    """What the function gives on the CPU and on xla."""
-    return function("cpu"), function("xla")
-
-
-def check(function):
-    want, got = on_both(function)
-    for a, b in zip(want, got, strict=True):
-        assert (a.dtype, a.shape, a.stride()) == (b.dtype, b.shape, b.stride())
-        torch.testing.assert_close(b.cpu(), a, equal_nan=True)
 
 
 def test_write_through_view_reaches_base_and_other_views():
@@ -196,7 +185,7 @@ def test_gradient_through_writes_to_views():
         y.t()[3] = w.sum()
         y.diagonal().zero_()
         (y * y).sum().backward()
-        return w.grad, y.detach()
+        return w.grad.clone(), y.detach()  # how often autograd wrote to it is its own affair
 
     check(program)
 
