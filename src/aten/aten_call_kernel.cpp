@@ -17,6 +17,7 @@
 #include "aten/dynamic_shapes.h"
 #include "aten/fallback.h"
 #include "aten/host_tensor.h"
+#include "aten/operator.h"
 #include "aten/stand_ins.h"
 #include "aten/tensor.h"
 #include "ops/aten_call.h"
@@ -144,13 +145,6 @@ std::vector<at::Tensor> tensors_of(const torch::jit::Stack& stack) {
   return out;
 }
 
-c10::OperatorHandle find_operator(std::string_view name) {
-  const std::size_t dot = name.find('.');
-  const std::string overload(dot == std::string_view::npos ? "" : name.substr(dot + 1));
-  return c10::Dispatcher::singleton().findSchemaOrThrow(
-      base::str("aten::", name.substr(0, dot)).c_str(), overload.c_str());
-}
-
 // Whether `writer` takes what `op` takes, and then where to write each result.
 bool writes_results_of(const c10::FunctionSchema& op, const c10::FunctionSchema& writer) {
   const std::vector<c10::Argument>& taken = writer.arguments();
@@ -246,7 +240,9 @@ void run(const HostCall& call) {
   const at::AutoDispatchBelowADInplaceOrView below;
   const std::string_view name = call.text(ops::kAtenCallOperator);
   try {
-    const c10::OperatorHandle op = find_operator(name);
+    const c10::OperatorName full = operator_name(name);
+    const c10::OperatorHandle op = c10::Dispatcher::singleton().findSchemaOrThrow(
+        full.name.c_str(), full.overload_name.c_str());
     Arguments arguments(call);
     torch::jit::Stack stack;
     for (const c10::Argument& argument : op.schema().arguments()) {

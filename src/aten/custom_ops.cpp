@@ -10,14 +10,19 @@
 namespace torch_xla::aten {
 namespace {
 
-void record(torch::Library& m, const char* name) {
-  const c10::OperatorHandle handle =
-      c10::Dispatcher::singleton().findSchemaOrThrow((std::string("xla::") + name).c_str(), "");
-  std::string why;
-  std::unique_ptr<Operator> op = plan_operator(handle, &why);
-  base::internal_check(op != nullptr, "xla::", name, " has no lowering: ", why);
-  m.impl(name, torch::CppFunction::makeFromBoxedKernel(c10::BoxedKernel::makeFromFunctor(
-                   std::make_unique<RecordingKernel>(std::move(op)))));
+// Records every operator of a namespace that has a lowering.
+void record_all(torch::Library& m, const std::string& name_space) {
+  for (const c10::OperatorName& name : c10::Dispatcher::singleton().getAllOpNames()) {
+    if (!name.name.starts_with(name_space + "::")) continue;
+    const auto handle = c10::Dispatcher::singleton().findSchema(name);
+    std::string why;
+    std::unique_ptr<Operator> op = handle.has_value() ? plan_operator(*handle, &why) : nullptr;
+    base::internal_check(why.empty(), name.name, ": ", why);
+    if (op == nullptr) continue;
+    m.impl(c10::toString(name).c_str(),
+           torch::CppFunction::makeFromBoxedKernel(c10::BoxedKernel::makeFromFunctor(
+               std::make_unique<RecordingKernel>(std::move(op)))));
+  }
 }
 
 // `results` are types as XLA prints them: "f32[2,3];s32[]". Attributes are lines "name=kind:value"
@@ -41,14 +46,12 @@ TORCH_LIBRARY_IMPL(xla, CompositeExplicitAutograd, m) {
 }
 
 TORCH_LIBRARY_IMPL(xla, XLA, m) {
-  record(m, "_custom_call");
-  record(m, "_call_module");
+  record_all(m, "xla");
   m.impl("dynamo_set_buffer_donor_", [](at::Tensor& t, bool should_donate) -> at::Tensor& {
     // The arguments of a graph that is being captured have no memory to give.
     if (kind_of_data(t) == "array") set_donor(t, should_donate);
     return t;
   });
-  record(m, "_mark_tensor");
 }
 
 }  // namespace

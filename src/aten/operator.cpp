@@ -205,6 +205,18 @@ Schema to_schema(const c10::FunctionSchema& schema) {
   return out;
 }
 
+c10::OperatorName operator_name(std::string_view name) {
+  const std::size_t colon = name.find(':');
+  std::string name_space = "aten";
+  if (colon != std::string_view::npos) {
+    name_space = name.substr(0, colon);
+    name.remove_prefix(colon + 1);
+  }
+  const std::size_t dot = std::min(name.find('.'), name.size());
+  const std::string overload(name.substr(std::min(dot + 1, name.size())));
+  return {base::str(name_space, "::", name.substr(0, dot)), overload};
+}
+
 // Torch tags them, but for the lists.
 bool is_pointwise(const c10::OperatorHandle& handle) {
   const c10::ArrayRef<at::Tag> tags = handle.getTags();

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "aten/operator_rules.h"
@@ -62,6 +63,8 @@ struct Operator {
 
 // The schema as plain data. Names are without "aten::"; other namespaces stay: "xla:name".
 Schema to_schema(const c10::FunctionSchema& schema);
+// What the dispatcher calls the operator of such a name.
+c10::OperatorName operator_name(std::string_view name);
 
 // The operator with its plan, or null if neither its own name nor its functional variant has a
 // lowering whose parameters fit the schema. `why` then says what does not fit, if anything.

@@ -119,16 +119,17 @@ class Rows {
       buffers_.push_back(upload(devices[i], values(i)));
     }
     for (pjrt::Buffer& buffer : buffers_) pointers_.push_back(&buffer);
-    for (pjrt::Buffer*& pointer : pointers_) rows_.emplace_back(&pointer, 1);
   }
-  std::span<const std::span<pjrt::Buffer* const>> get() const { return rows_; }
+  pjrt::ExecuteResult execute(const pjrt::Executable& executable,
+                              const pjrt::ExecuteOptions& options) const {
+    return executable.execute(pointers_, options, pointers_.size());
+  }
   // The row of one device, for a launch there alone.
-  std::span<pjrt::Buffer* const> get(std::size_t i) const { return rows_[i]; }
+  std::span<pjrt::Buffer* const> get(std::size_t i) const { return {&pointers_[i], 1}; }
 
  private:
   std::vector<pjrt::Buffer> buffers_;
   std::vector<pjrt::Buffer*> pointers_;
-  std::vector<std::span<pjrt::Buffer* const>> rows_;
 };
 
 inline const std::string kDonated = " {tf.aliasing_output = 0 : i32}";

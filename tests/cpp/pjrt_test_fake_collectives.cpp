@@ -25,7 +25,7 @@ struct Pair : Fake {
     return client->compile(program, replicas_on({0, 1}));
   }
   ExecuteResult run(const Executable& executable) const {
-    return executable.execute(rows.get(), launch(1));
+    return rows.execute(executable, launch(1));
   }
   // On one of the devices alone.
   ExecuteResult run_on(std::size_t i, const Executable& executable, const Rows& arguments,

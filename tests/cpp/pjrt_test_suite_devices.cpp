@@ -30,7 +30,7 @@ PLUGIN_TEST(test_four_replicas_meet_in_one_launch) {
   EXPECT_EQ(devices.size(), std::size_t{4});
   for (std::size_t i = 0; i < 4; ++i) EXPECT_EQ(devices.at(i)->id(), ids[i]);
   const Rows rows(devices, [](std::size_t i) { return Floats{1, 0, static_cast<float>(i), 0}; });
-  const ExecuteResult result = executable->execute(rows.get(), launch(1));
+  const ExecuteResult result = rows.execute(*executable, launch(1));
   EXPECT_EQ(result.events.size(), std::size_t{4});
   for (const Event& event : result.events) event.await();
   for (std::size_t i = 0; i < 4; ++i) {
@@ -65,7 +65,7 @@ PLUGIN_TEST(test_groups_of_replicas_meet_among_themselves) {
   const auto executable = client->compile(program, replicas_on(ids_of(*client, {0, 1, 2, 3})));
   const Rows rows(executable->addressable_devices(),
                   [](std::size_t i) { return Floats(4, static_cast<float>(1 << i)); });
-  const ExecuteResult result = executable->execute(rows.get(), launch(2));
+  const ExecuteResult result = rows.execute(*executable, launch(2));
   for (std::size_t i = 0; i < 4; ++i) {
     EXPECT(download(result.outputs[i][0]) == Floats(4, i % 2 == 0 ? 5.0F : 10.0F));
   }
@@ -103,9 +103,7 @@ PLUGIN_TEST(test_four_partitions_share_a_program) {
   }
   std::vector<Buffer*> pointers;
   for (Buffer& input : inputs) pointers.push_back(&input);
-  std::vector<std::span<Buffer* const>> rows;
-  for (Buffer*& pointer : pointers) rows.emplace_back(&pointer, 1);
-  const ExecuteResult result = executable->execute(rows, launch(3));
+  const ExecuteResult result = executable->execute(pointers, launch(3), 4);
   EXPECT_EQ(result.events.size(), std::size_t{4});
   for (std::size_t i = 0; i < 4; ++i) {
     const Buffer& output = result.outputs[i][0];
@@ -121,7 +119,7 @@ PLUGIN_TEST(test_a_launch_has_a_row_for_every_device) {
   std::vector<Device*> devices = executable->addressable_devices();
   devices.pop_back();
   const Rows rows(devices, [](std::size_t) { return Floats(4, 1.0F); });
-  const Error error = error_of([&] { executable->execute(rows.get(), {}); });
+  const Error error = error_of([&] { rows.execute(*executable, {}); });
   EXPECT_EQ(error.call(), "PJRT_LoadedExecutable_Execute");
 }
 
@@ -146,7 +144,7 @@ std::vector<Floats> results_of(Client& client, const std::string& operation) {
     return Floats{ten, ten + 1, ten + 2, ten + 3};
   });
   static int launch_id = 100;
-  const ExecuteResult result = executable->execute(rows.get(), launch(++launch_id));
+  const ExecuteResult result = rows.execute(*executable, launch(++launch_id));
   std::vector<Floats> values;
   for (const auto& outputs : result.outputs) values.push_back(download(outputs[0]));
   return values;
