@@ -112,17 +112,14 @@ inline std::vector<std::vector<Array>> evaluate_replicas(int replicas,
   options.num_replicas = replicas;
   const auto executable = cpu_client().compile(text, options);
   std::vector<std::vector<pjrt::Buffer>> buffers;
-  std::vector<std::vector<pjrt::Buffer*>> pointers;
-  std::vector<std::span<pjrt::Buffer* const>> arguments;
+  std::vector<pjrt::Buffer*> arguments;  // a row for each device
   for (pjrt::Device* device : executable->addressable_devices()) {
     buffers.emplace_back();
-    pointers.emplace_back();
     for (const Array& input : inputs) buffers.back().push_back(to_device(input, device));
     if (inputs.empty()) buffers.back().push_back(to_device(i32({}, {0}), device));
-    for (pjrt::Buffer& buffer : buffers.back()) pointers.back().push_back(&buffer);
+    for (pjrt::Buffer& buffer : buffers.back()) arguments.push_back(&buffer);
   }
-  for (const auto& row : pointers) arguments.emplace_back(row);
-  const pjrt::ExecuteResult result = executable->execute(arguments, {});
+  const pjrt::ExecuteResult result = executable->execute(arguments, {}, buffers.size());
   std::vector<std::vector<Array>> out;
   for (const auto& row : result.outputs) {
     out.emplace_back();
