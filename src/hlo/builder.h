@@ -63,11 +63,11 @@ class Value {
     return a.builder_ == b.builder_ && a.id_ == b.id_;
   }
 
-  // PyTorch's "wrapped number": a Python scalar made a 0-d tensor, which takes part in type
-  // promotion by its kind only. No operation's result has it.
-  bool is_wrapped_number = false;
-  // The result of ATen's `div`, which the next one hides from XLA.
-  bool is_quotient = false;
+  // For who builds programs to tell values apart by; operations do not look at them. A mark is of
+  // this mention of the value alone: no operation's result has one. A note is of what the value
+  // holds, and stays where an operation changes nothing.
+  std::uint8_t mark = 0;
+  std::uint8_t note = 0;
   // A constant of which no element is 0: it divides integers as it is.
   bool is_nonzero = false;
 
@@ -98,11 +98,6 @@ class Builder {
   Builder& operator=(const Builder&) = delete;
 
   Mode mode() const { return mode_; }
-
-  // The floating type of what has none of its own: Python's numbers, the quotient of integers. It
-  // is PyTorch's default dtype when the call was recorded; the text knows nothing of it.
-  base::DType default_float() const { return default_float_; }
-  void set_default_float(base::DType dtype) { default_float_ = dtype; }
 
   // Appends a parameter to the main function. May be called at any time before `finish`.
   Value parameter(const Type& type);
@@ -200,7 +195,6 @@ class Builder {
   void append_value(std::string& out, const Value& value) const;
   void append_return(std::string_view name, std::span<const Value> values);
 
-  base::DType default_float_ = base::DType::kFloat32;
   Mode mode_;
   Precision default_precision_ = Precision::kDefault;
   std::uint32_t next_id_ = 0;

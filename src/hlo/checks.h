@@ -74,7 +74,7 @@ inline bool contains(const Dims& values, std::int64_t value) {
 
 // An operand given back by an operation that changes nothing: it is a result all the same.
 inline Value unchanged(Value operand) {
-  operand.is_wrapped_number = false;
+  operand.mark = 0;
   return operand;
 }
 

@@ -14,9 +14,7 @@ namespace {
 using base::check;
 using MaybeDType = std::optional<DType>;
 
-DType output_dtype(const Context& context, MaybeDType dtype) {
-  return dtype.value_or(context.builder.default_float());
-}
+DType output_dtype(MaybeDType dtype) { return dtype.value_or(DefaultFloat::now()); }
 
 Value filled(Context& context, const Dims& size, DType dtype, const Scalar& number) {
   return full(context.builder, Shape{dtype, size}, number);
@@ -28,7 +26,7 @@ Value filled(const Dims& size, DType dtype, Value number) {
 
 void register_constants(Registry& m, const std::string& name, const Scalar& number) {
   m.impl(name, [number](Context& context, Dims size, MaybeDType dtype) {
-    return filled(context, size, output_dtype(context, dtype), number);
+    return filled(context, size, output_dtype(dtype), number);
   });
 }
 
@@ -57,11 +55,10 @@ void register_filled(Registry& m) {
   register_new_constants(m, "new_ones", 1);
   m.impl({"empty_strided", "empty_permuted"},
          [](Context& context, Dims size, Dims, MaybeDType dtype) {
-           return filled(context, size, output_dtype(context, dtype), 0);
+           return filled(context, size, output_dtype(dtype), 0);
          });
-  m.impl("full", [](Context& context, Dims size, Value fill_value, MaybeDType dtype) {
-    return filled(size, dtype.value_or(number_dtype(context.builder, fill_value.dtype())),
-                  fill_value);
+  m.impl("full", [](Dims size, Value fill_value, MaybeDType dtype) {
+    return filled(size, dtype.value_or(number_dtype(fill_value.dtype())), fill_value);
   });
   m.impl("full_like", [](Value self, Value fill_value, MaybeDType dtype) {
     return filled(self.dims(), dtype.value_or(self.dtype()), fill_value);
@@ -69,9 +66,8 @@ void register_filled(Registry& m) {
   m.impl("new_full", [](Value self, Dims size, Value fill_value, MaybeDType dtype) {
     return filled(size, dtype.value_or(self.dtype()), fill_value);
   });
-  m.impl("scalar_tensor", [](Context& context, Value s, MaybeDType dtype) {
-    return filled({}, output_dtype(context, dtype), s);
-  });
+  m.impl("scalar_tensor",
+         [](Value s, MaybeDType dtype) { return filled({}, output_dtype(dtype), s); });
 }
 
 // The dtype in which a sequence of `dtype` is computed.
@@ -108,23 +104,22 @@ std::int64_t arange_count(const Scalar& start, const Scalar& end, const Scalar& 
 Value arange(Context& context, const Scalar& start, const Scalar& end, const Scalar& step,
              MaybeDType dtype) {
   const bool is_integral = !start.is_floating() && !end.is_floating() && !step.is_floating();
-  const DType out = is_integral ? dtype.value_or(DType::kInt64) : output_dtype(context, dtype);
+  const DType out = is_integral ? dtype.value_or(DType::kInt64) : output_dtype(dtype);
   return arithmetic_sequence(context, arange_count(start, end, step, out), start, step, out);
 }
 
 Value range(Context& context, const Scalar& start, const Scalar& end, const Scalar& step,
             MaybeDType dtype) {
-  const DType out = output_dtype(context, dtype);
+  const DType out = output_dtype(dtype);
   check(step.to<double>() != 0, "step must be nonzero");
   const double last = std::floor((end.to<double>() - start.to<double>()) / step.to<double>());
   check(last >= 0, "upper bound and lower bound inconsistent with step sign");
   return arithmetic_sequence(context, static_cast<std::int64_t>(last) + 1, start, step, out);
 }
 
-DType linspace_dtype(const Context& context, MaybeDType dtype, Value start, Value end) {
+DType linspace_dtype(MaybeDType dtype, Value start, Value end) {
   const bool is_complex = base::is_complex(start.dtype()) || base::is_complex(end.dtype());
-  return is_complex ? dtype.value_or(number_dtype(context.builder, DType::kComplex128))
-                    : output_dtype(context, dtype);
+  return is_complex ? dtype.value_or(number_dtype(DType::kComplex128)) : output_dtype(dtype);
 }
 
 // The points between two bounds in the dtype in which they are computed. Like PyTorch, the second
@@ -179,13 +174,13 @@ void register_sequences(Registry& m) {
                           MaybeDType dtype) { return range(context, start, end, step, dtype); });
   m.impl({"linspace", "linspace.Tensor_Tensor", "linspace.Tensor_Scalar", "linspace.Scalar_Tensor"},
          [](Context& context, Value start, Value end, std::int64_t steps, MaybeDType dtype) {
-           const DType out = linspace_dtype(context, dtype, start, end);
+           const DType out = linspace_dtype(dtype, start, end);
            return convert(linear_points(context, start, end, steps, out), out);
          });
   m.impl({"logspace", "logspace.Tensor_Tensor", "logspace.Tensor_Scalar", "logspace.Scalar_Tensor"},
          [](Context& context, Value start, Value end, std::int64_t steps, double base,
             MaybeDType dtype) {
-           const DType out = linspace_dtype(context, dtype, start, end);
+           const DType out = linspace_dtype(dtype, start, end);
            Value points = linear_points(context, start, end, steps, out);
            // PyTorch does not round the exponent of a single point to the dtype.
            if (steps == 1) points = broadcast_to(widest(start), {1});
@@ -199,7 +194,7 @@ Value eye(Context& context, std::int64_t rows, std::int64_t columns, MaybeDType 
   const Shape shape{DType::kInt32, {rows, columns}};
   const Value is_diagonal =
       hlo::eq(hlo::iota(context.builder, shape, 0), hlo::iota(context.builder, shape, 1));
-  return convert(is_diagonal, output_dtype(context, dtype));
+  return convert(is_diagonal, output_dtype(dtype));
 }
 
 // The lower triangle of a matrix, row by row: rows that grow by one element each, from
@@ -270,7 +265,7 @@ Value kaiser_window(Context& context, std::int64_t length, bool periodic, double
                     MaybeDType dtype) {
   check(length >= 0,
         "kaiser_window requires non-negative window_length, got window_length=", length);
-  const DType out = output_dtype(context, dtype);
+  const DType out = output_dtype(dtype);
   check(base::is_floating(out),
         "kaiser_window expects floating point dtypes, got: ", base::dtype_info(out).name);
   if (length == 1) return full(context.builder, {out, {length}}, 1);

@@ -122,7 +122,7 @@ Value python_remainder(Value a, Value b) {
 // The dtype of `self` with a Python number of dtype `number`.
 DType with_number(const Value& self, DType number) {
   const DType dtype = self.dtype();
-  const DType of_number = number_dtype(self.builder(), number);
+  const DType of_number = number_dtype(number);
   if (base::is_complex(number)) {
     if (base::is_floating(dtype)) return base::complex_dtype(dtype);
     return base::is_complex(dtype) ? dtype : of_number;
@@ -373,7 +373,7 @@ void register_bits(Registry& m) {
 // A quotient that XLA can't see as one. It would make a / (b * c) of a / b / c and a * c / b of
 // a / (b / c), whose products may be beyond the dtype's range.
 Value hide_quotient(Value v) {
-  if (!v.is_quotient) return v;
+  if (v.note != kQuotient) return v;
   return where(not_equal(v, v), std::numeric_limits<double>::quiet_NaN(), v);
 }
 
@@ -412,7 +412,7 @@ Value div(Value self, Value other) {
   // A reciprocal is not hidden: its divisor's product with this one has room in float32.
   const auto divide = [](Value a, Value b) { return in_float32(hlo::divide, a, b); };
   Value quotient = arithmetic(divide, hide_quotient(self), hide_quotient(other), dtype);
-  quotient.is_quotient = true;
+  quotient.note = kQuotient;
   return quotient;
 }
 

@@ -3,12 +3,15 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "base/error.h"
 #include "ops/reduce.h"
 
 namespace torch_xla::ops {
 namespace {
+
+thread_local DType default_float = DType::kFloat32;
 
 bool is_wide_unsigned(DType dtype) {
   return dtype == DType::kUInt16 || dtype == DType::kUInt32 || dtype == DType::kUInt64;
@@ -57,8 +60,8 @@ DType result_type_of(const Range& values) {
   Group zero_dim;
   Group wrapped;
   for (const Value& v : values) {
-    if (v.is_wrapped_number) {
-      wrapped.add(number_dtype(v.builder(), v.dtype()));
+    if (is_wrapped_number(v)) {
+      wrapped.add(number_dtype(v.dtype()));
     } else if (v.rank() == 0) {
       zero_dim.add(v.dtype());
     } else {
@@ -80,9 +83,13 @@ Value broadcast_in_dims(Value value, const Dims& dims) {
 
 }  // namespace
 
-DType number_dtype(const hlo::Builder& builder, DType number) {
-  if (number == DType::kFloat64) return builder.default_float();
-  if (number == DType::kComplex128) return base::complex_dtype(builder.default_float());
+DefaultFloat::DefaultFloat(DType dtype) : outer_(std::exchange(default_float, dtype)) {}
+DefaultFloat::~DefaultFloat() { default_float = outer_; }
+DType DefaultFloat::now() { return default_float; }
+
+DType number_dtype(DType number) {
+  if (number == DType::kFloat64) return default_float;
+  if (number == DType::kComplex128) return base::complex_dtype(default_float);
   return number;
 }
 
@@ -91,7 +98,7 @@ DType result_type(std::span<const Value> values) { return result_type_of(values)
 
 DType float_result_type(std::initializer_list<Value> values) {
   const DType dtype = result_type_of(values);
-  return base::is_integral(dtype) ? values.begin()->builder().default_float() : dtype;
+  return base::is_integral(dtype) ? default_float : dtype;
 }
 
 Dims broadcast_dims(const Dims& a, const Dims& b) {

@@ -9,6 +9,21 @@
 
 namespace torch_xla::ops {
 
+// The floating type of what has none of its own, Python's numbers and quotients of integers, while
+// a call is lowered in this thread: PyTorch's default dtype when it was recorded.
+class DefaultFloat {
+ public:
+  explicit DefaultFloat(DType dtype);
+  ~DefaultFloat();
+  DefaultFloat(const DefaultFloat&) = delete;
+  DefaultFloat& operator=(const DefaultFloat&) = delete;
+
+  static DType now();
+
+ private:
+  DType outer_;
+};
+
 // PyTorch's result_type: dimensioned tensors before 0-dim tensors before wrapped numbers, by
 // category (bool < integral < floating < complex). A wrapped number of a higher category gives the
 // default dtype of that category.
@@ -19,7 +34,7 @@ DType float_result_type(std::initializer_list<Value> values);
 
 // The dtype of a tensor made of a Python number: PyTorch's default dtype for float64, the complex
 // type of that width for complex128.
-DType number_dtype(const hlo::Builder& builder, DType number);
+DType number_dtype(DType number);
 
 // The broadcast of the sizes; throws as PyTorch words it: "The size of tensor a (2) must match the
 // size of tensor b (3) at non-singleton dimension 0".

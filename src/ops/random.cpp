@@ -84,7 +84,7 @@ Value geometric(Value self, Value p, Value key) {
 
 // True with probability `p`, a number or a tensor of the sizes.
 Value is_success(Value p, const Dims& dims, Value key) {
-  const DType wide = random_dtype(p.is_wrapped_number ? DType::kFloat32 : p.dtype());
+  const DType wide = random_dtype(is_wrapped_number(p) ? DType::kFloat32 : p.dtype());
   return less(random_uniform(key, wide, dims), broadcast_to(convert(p, wide), dims));
 }
 

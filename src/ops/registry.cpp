@@ -40,7 +40,7 @@ Value number_value(const graph::Number& number, const Frame& frame, hlo::Builder
   Value value = data != nullptr && data->has_value()
                     ? convert(**data, number.dtype)
                     : scalar(builder, number.dtype, constant_of(number, frame));
-  value.is_wrapped_number = number.is_wrapped;
+  if (number.is_wrapped) value.mark = kWrappedNumber;
   return value;
 }
 

@@ -9,10 +9,10 @@
 //   Scalar, int or float  Scalar / std::int64_t / double / bool and optionals and lists of them: a
 //                         constant, part of the compiled program's key;
 //                         Value: always data, so a new value never compiles anew (the Value is
-//                         0-dim of dtype bool, int64, float64 or complex128, with is_wrapped_number
-//                         set); Promotable: constant until it was seen to change (slice offsets,
-//                         pow's exponent), then data Factor: data that is known when it is one or
-//                         zero
+//                         0-dim of dtype bool, int64, float64 or complex128, marked as a
+//                         wrapped number); Promotable: constant until it was seen to change (slice
+//                         offsets, pow's exponent), then data Factor: data that is known when it is
+//                         one or zero
 //   Generator             Value: a fresh 0-dim uint64 random key for this call
 //   ScalarType            base::DType, std::optional<base::DType>
 //   bool[N], int[], str   std::vector<bool>, Dims, std::string (and optionals)
@@ -45,6 +45,13 @@ using base::DType;
 using base::Scalar;
 using base::Shape;
 using hlo::Value;
+
+// A value's mark: "wrapped number" in PyTorch's words, a Python number made a 0-d tensor, which
+// takes part in type promotion by its kind only.
+inline constexpr std::uint8_t kWrappedNumber = 1;
+inline bool is_wrapped_number(const Value& v) { return v.mark == kWrappedNumber; }
+// A value's note: the result of ATen's `div`, which the next one hides from XLA.
+inline constexpr std::uint8_t kQuotient = 1;
 
 // An integer or number that is a constant in a graph's first compilation and data later.
 class Promotable {

@@ -310,7 +310,7 @@ std::vector<Value> emit_call(const graph::Entry& entry, Context& context, const 
   std::vector<const graph::Attribute*> args;
   args.reserve(entry.args.size());
   for (const graph::Attribute& arg : entry.args) args.push_back(&arg);
-  context.builder.set_default_float(entry.default_float);
+  const DefaultFloat default_float(entry.default_float);
   const Lowering& lowering = lowering_of(entry, context.platform);
   const HostResults from_host =
       context.has_host_kernels ? results_from_host(lowering.name, args, frame, reads_second_result)

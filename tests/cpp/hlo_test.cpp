@@ -108,14 +108,16 @@ TEST(equal_constants_are_emitted_once) {
 TEST(operations_that_change_nothing_give_their_operand_back) {
   Builder b;
   Value x = b.parameter({kF32, {2, 3}});
-  x.is_wrapped_number = true;
+  x.mark = 1;
+  x.note = 2;
   const Value zero = scalar(b, kF32, 0);
   for (const Value& same :
        {convert(x, kF32), reshape(x, {2, 3}), transpose(x, {0, 1}),
         slice(x, {0, 0}, {2, 3}, {1, 1}), pad(x, zero, {0, 0}, {0, 0}), concatenate({x}, 0),
         reverse(x, {}), broadcast_in_dim(x, {2, 3}, {0, 1}), bitcast_convert(x, kF32), conj(x)}) {
     EXPECT(same == x);
-    EXPECT(!same.is_wrapped_number);
+    EXPECT_EQ(same.mark, 0);
+    EXPECT_EQ(same.note, 2);
   }
   // The size is kept, the elements are not.
   EXPECT(!(pad(x, zero, {1, 0}, {-1, 0}) == x));
