@@ -79,6 +79,7 @@ class Launch {
     } catch (const std::exception& exception) {
       error = Status{PJRT_Error_Code_INTERNAL, exception.what()};
     }
+    if (!error) error = control().enter("Completion");
     done->complete(error);
   }
 

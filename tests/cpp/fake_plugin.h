@@ -19,7 +19,7 @@ namespace torch_xla::testing {
 
 // The controls of one loaded copy. `call` is the name of a PJRT function, or what happens after a
 // call or within it:
-// - "Execution": the work of a launch, on each device;
+// - "Execution": the work of a launch, on each device; "Completion": that this is over;
 // - "Collective": a device's coming to a collective; "Collective 2": device 2's;
 // - "Meeting": its waiting there for the others (waiting() alone);
 // - "Mismatch": a meeting of those who do not take part in the same (calls() alone);

@@ -119,11 +119,11 @@ TEST(a_launch_has_ended_when_each_device_has) {
   const AsyncFake fake(2);
   runtime::Device& device = both_devices();
   const runtime::ArrayPtr a = runtime::upload(device, count_to(2).data(), f32({2}));
-  fake.hang("Execution", 1);  // one of the two ends
+  fake.hang("Completion", 1);  // one of the two ends
   const runtime::ArrayPtr sum =
       runtime::run_program(device, sum_of_parts("2xf32"), {1, 2}, {a, a})[0];
   auto idle = std::async(std::launch::async, [&] { runtime::wait(device); });
-  EXPECT(testing::eventually([&] { return fake.waiting("Execution") == 1; }));
+  EXPECT(testing::eventually([&] { return fake.waiting("Completion") == 1; }));
   EXPECT(idle.wait_for(std::chrono::milliseconds(50)) == std::future_status::timeout);
   EXPECT(!sum->is_ready());
   fake.release();
