@@ -49,14 +49,16 @@ runtime::ArrayPtr upload(runtime::Device& device, const Floats& values, base::Di
   return runtime::Array::upload(device, values.data(), f32(std::move(dims)), sharding);
 }
 
-// The sum of two matrices, as each of two devices computes it: of the plugin's partitioner the fake
-// one has nothing.
-std::string sum_of_parts(const std::string& type) {
-  return "module @parts {\nfunc.func public @main(%0: tensor<" + type + ">, %1: tensor<" + type +
-         ">) -> (tensor<" + type + ">) {\n%2 = \"stablehlo.add\"(%0, %1) : (tensor<" + type +
-         ">, tensor<" + type + ">) -> tensor<" + type + ">\n\"func.return\"(%2) : (tensor<" + type +
-         ">) -> ()\n}\n}";
+// The sum of two arrays, which lie on the devices as the attribute says.
+std::string sum_of(const std::string& type, const std::string& sharding = "") {
+  const std::string array = "tensor<" + type + ">";
+  const std::string divided = array + sharding;
+  return "module @sum {\nsdy.mesh @mesh = <[\"x\"=2]>\nfunc.func public @main(%0: " + divided +
+         ", %1: " + divided + ") -> (" + divided + ") {\n%2 = \"stablehlo.add\"(%0, %1) : (" +
+         array + ", " + array + ") -> " + array + "\n\"func.return\"(%2) : (" + array +
+         ") -> ()\n}\n}";
 }
+const std::string kByRows = " {sdy.sharding = #sdy.sharding<@mesh, [{\"x\"}, {}]>}";
 
 TEST(an_upload_slices_and_a_download_assembles) {
   const Session session(kFake, 2);
@@ -106,7 +108,7 @@ TEST(a_launch_has_a_row_for_each_device) {
   const runtime::ResultType result{f32({4, 2}), rows};
   const Counts counts;
   for (int i = 0; i < 2; ++i) {
-    const auto sums = runtime::run_program(device, sum_of_parts("2x2xf32"), {1, 1}, {a, a},
+    const auto sums = runtime::run_program(device, sum_of("4x2xf32", kByRows), {1, 1}, {a, a},
                                            std::span(&result, 1));
     EXPECT(testing::download(*sums[0]) == (Floats{0, 2, 4, 6, 8, 10, 12, 14}));
     EXPECT(sums[0]->sharding() == rows);
@@ -120,8 +122,7 @@ TEST(a_launch_has_ended_when_each_device_has) {
   runtime::Device& device = both_devices();
   const runtime::ArrayPtr a = runtime::upload(device, count_to(2).data(), f32({2}));
   fake.hang("Completion", 1);  // one of the two ends
-  const runtime::ArrayPtr sum =
-      runtime::run_program(device, sum_of_parts("2xf32"), {1, 2}, {a, a})[0];
+  const runtime::ArrayPtr sum = runtime::run_program(device, sum_of("2xf32"), {1, 2}, {a, a})[0];
   auto idle = std::async(std::launch::async, [&] { runtime::wait(device); });
   EXPECT(testing::eventually([&] { return fake.waiting("Completion") == 1; }));
   EXPECT(idle.wait_for(std::chrono::milliseconds(50)) == std::future_status::timeout);
@@ -136,8 +137,7 @@ TEST(what_fails_on_one_device_fails_as_a_whole) {
   runtime::Device& device = both_devices();
   const runtime::ArrayPtr a = runtime::upload(device, count_to(2).data(), f32({2}));
   fake.fail("Execution", 13, "a core went away");
-  const runtime::ArrayPtr sum =
-      runtime::run_program(device, sum_of_parts("2xf32"), {1, 3}, {a, a})[0];
+  const runtime::ArrayPtr sum = runtime::run_program(device, sum_of("2xf32"), {1, 3}, {a, a})[0];
   EXPECT_THROWS(testing::download(*sum), "a core went away");
   runtime::wait(device);
   fake.reset();
@@ -175,7 +175,7 @@ TEST(a_partitioned_program_runs_on_two_devices_of_the_cpu) {
   if (testing::skip_without_cpu_plugin()) return;
   const Session session(kCpu, 2);
   runtime::Device& device = both_devices();
-  const std::string matrix = "tensor<4x4xf32> {sdy.sharding = #sdy.sharding<@mesh, [{\"x\"}, {}]>}";
+  const std::string matrix = "tensor<4x4xf32>" + kByRows;
   const std::string text =
       "module @product {\nsdy.mesh @mesh = <[\"x\"=2]>\nfunc.func public @main(%0: " + matrix +
       ", %1: tensor<4x4xf32>) -> (" + matrix +
