@@ -60,6 +60,8 @@ def run(body: str) -> tuple[int, str]:
         env={**os.environ, "XLA_PERSISTENT_CACHE": "0"},
         timeout=300,
         check=False,
+        # A shell's background jobs ignore it, and hand that on.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     unexpected = [line for line in done.stderr.splitlines() if "terminate" in line]
     assert not unexpected, done.stderr
