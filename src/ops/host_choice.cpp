@@ -53,9 +53,8 @@ class Call {
   const Frame& frame_;
 };
 
-HostResults all_if(bool condition) { return condition ? kAllResults : 0; }
-HostResults floating(const Call& call) { return all_if(call.is_wide() || call.is_half()); }
-HostResults wide(const Call& call) { return all_if(call.is_wide()); }
+bool floating(const Call& call) { return call.is_wide() || call.is_half(); }
+bool wide(const Call& call) { return call.is_wide(); }
 
 // XLA takes the greatest value of windows faster, but not where it is, and it takes the gradient of
 // every window that an element is in apart. Half precision is converted for each of these steps.
@@ -75,30 +74,24 @@ bool has_slow_gradient(const Call& call, std::size_t kernel) {
 }
 
 // The kernel gives the values with the places.
-HostResults max_pool(const Call& call) {
-  return all_if(call.reads_second_result() && has_slow_gradient(call, 1));
-}
-HostResults max_pool_gradient(const Call& call) { return all_if(has_slow_gradient(call, 2)); }
+bool max_pool(const Call& call) { return call.reads_second_result() && has_slow_gradient(call, 1); }
+bool max_pool_gradient(const Call& call) { return has_slow_gradient(call, 2); }
 
 // XLA spreads what each window gives, zeros between them, over all that the window covers.
-HostResults average_pool_gradient(const Call& call) {
-  return all_if(call.is_large() && has_slow_gradient(call, 2));
+bool average_pool_gradient(const Call& call) {
+  return call.is_large() && has_slow_gradient(call, 2);
 }
 
-HostResults large(const Call& call) {
-  return all_if(call.is_large() && (call.is_wide() || call.is_half()));
-}
+bool large(const Call& call) { return call.is_large() && (call.is_wide() || call.is_half()); }
 
 // XLA has its fast products for float32 and half precision.
-HostResults product(const Call& call) { return all_if(call.is_large() && call.is_double()); }
+bool product(const Call& call) { return call.is_large() && call.is_double(); }
 
 // Its fast sums are of float32, and what is around them is fused.
-HostResults sum(const Call& call) {
-  return all_if(call.is_large() && (call.is_double() || call.is_half()));
-}
+bool sum(const Call& call) { return call.is_large() && (call.is_double() || call.is_half()); }
 
 // There are kernels of ours for the others (normalization_call.cpp).
-HostResults normalization(const Call& call) { return all_if(call.is_large() && call.is_half()); }
+bool normalization(const Call& call) { return call.is_large() && call.is_half(); }
 
 bool is_number(const Call& call) {
   return call.is_wide() || call.is_half() || call.dtype() == DType::kInt64;
@@ -111,32 +104,30 @@ bool is_of_rows(const Call& call, std::size_t index) {
 }
 
 // XLA scans rows in steps that double, each over all that there is.
-HostResults scan(const Call& call) {
-  return all_if(call.is_large() && is_number(call) && is_of_rows(call, 1));
-}
+bool scan(const Call& call) { return call.is_large() && is_number(call) && is_of_rows(call, 1); }
 
 // Here each step costs so much that no size is too small.
-HostResults costly_scan(const Call& call) { return all_if(is_number(call) && is_of_rows(call, 1)); }
+bool costly_scan(const Call& call) { return is_number(call) && is_of_rows(call, 1); }
 
 // XLA's sort calls a comparison for each pair, of float64 by integers; columns it transposes.
-HostResults sort_along(const Call& call, std::size_t dim) {
-  return all_if(call.is_large() && is_number(call) && (call.is_double() || !is_of_rows(call, dim)));
+bool sort_along(const Call& call, std::size_t dim) {
+  return call.is_large() && is_number(call) && (call.is_double() || !is_of_rows(call, dim));
 }
-HostResults sort(const Call& call) { return sort_along(call, 1); }
-HostResults stable_sort(const Call& call) { return sort_along(call, 2); }
+bool sort(const Call& call) { return sort_along(call, 1); }
+bool stable_sort(const Call& call) { return sort_along(call, 2); }
 
 // Of all numbers one is wanted, and XLA sorts them.
-HostResults selection(const Call& call) { return all_if(call.is_large() && is_number(call)); }
+bool selection(const Call& call) { return call.is_large() && is_number(call); }
 
 // XLA calls the C library for each element, or evaluates a formula of another slow function.
-HostResults function(const Call& call) {
-  return all_if((call.is_wide() || call.is_half()) && call.is_large(kLeastForFunctions));
+bool function(const Call& call) {
+  return (call.is_wide() || call.is_half()) && call.is_large(kLeastForFunctions);
 }
-HostResults function_of_doubles(const Call& call) {
-  return all_if(call.is_double() && call.is_large(kLeastForFunctions));
+bool function_of_doubles(const Call& call) {
+  return call.is_double() && call.is_large(kLeastForFunctions);
 }
 
-using Predicate = HostResults (*)(const Call&);
+using Predicate = bool (*)(const Call&);
 
 // By the names that the registry has.
 const std::unordered_map<std::string_view, Predicate>& predicates() {
@@ -229,13 +220,12 @@ const std::unordered_map<std::string_view, Predicate>& predicates() {
 
 }  // namespace
 
-HostResults results_from_host(const std::string& name,
-                              std::span<const graph::Attribute* const> args, const Frame& frame,
-                              bool reads_second_result) {
+bool is_for_host(const std::string& name, std::span<const graph::Attribute* const> args,
+                 const Frame& frame, bool reads_second_result) {
   const auto found = predicates().find(name);
-  if (found == predicates().end() || frame.operands.empty()) return 0;
+  if (found == predicates().end() || frame.operands.empty()) return false;
   const Call call(args, frame, reads_second_result);
-  return call.is_empty() ? 0 : found->second(call);
+  return !call.is_empty() && found->second(call);
 }
 
 Value chosen_product(const Context& context, Value lhs, Value rhs) {
@@ -245,7 +235,7 @@ Value chosen_product(const Context& context, Value lhs, Value rhs) {
   const std::array args{&first, &second};
   const std::array operands{lhs, rhs};
   const Frame frame{operands, {}, {}, {}};
-  if (!context.has_host_kernels || results_from_host(name, args, frame, false) == 0) {
+  if (!context.has_host_kernels || !is_for_host(name, args, frame, false)) {
     return contract(lhs, rhs, {{}, {}, {1}, {0}});
   }
   const Shape result{lhs.dtype(), {lhs.dim(0), rhs.dim(1)}};

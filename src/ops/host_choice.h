@@ -8,14 +8,9 @@
 
 namespace torch_xla::ops {
 
-// Which results of a call come from PyTorch's kernel: bit `i` for result `i`. What remains is for
-// the lowering; XLA drops the part of a call whose results nothing reads.
-using HostResults = std::uint32_t;
-inline constexpr HostResults kAllResults = ~HostResults{0};
-
-HostResults results_from_host(const std::string& name,
-                              std::span<const graph::Attribute* const> args, const Frame& frame,
-                              bool reads_second_result);
+// Whether PyTorch's kernel gives the results of a call.
+bool is_for_host(const std::string& name, std::span<const graph::Attribute* const> args,
+                 const Frame& frame, bool reads_second_result);
 
 // The product of matrices [n, k] and [k, m] as `mm` would be computed, in the dtype of
 // accumulation: for lowerings whose operator PyTorch has no kernel of.

@@ -283,15 +283,16 @@ std::vector<Value> emit_trace(hlo::Builder& builder, const Target& target,
 
 namespace {
 
-// The results of the call that PyTorch's kernel gives (see host_choice.h).
-void take_from_host(HostResults which, const std::string& name, const graph::Entry& entry,
-                    const Context& context, std::span<const graph::Attribute* const> args,
-                    const Frame& frame, std::vector<Value>& results) {
-  results.resize(entry.outputs.size());
+// The results that PyTorch's kernel gives (see host_choice.h); those that don't exist stay empty.
+std::vector<Value> take_from_host(const std::string& name, const graph::Entry& entry,
+                                  const Context& context,
+                                  std::span<const graph::Attribute* const> args,
+                                  const Frame& frame) {
+  std::vector<Value> results(entry.outputs.size());
   std::vector<std::int64_t> positions;
   std::vector<Shape> types;
   for (std::size_t i = 0; i < entry.outputs.size(); ++i) {
-    if (entry.outputs[i] == nullptr || (which >> i & 1) == 0) continue;
+    if (entry.outputs[i] == nullptr) continue;
     positions.push_back(static_cast<std::int64_t>(i));
     types.push_back(context.outputs[i]);
   }
@@ -301,6 +302,7 @@ void take_from_host(HostResults which, const std::string& name, const graph::Ent
   for (std::size_t i = 0; i < positions.size(); ++i) {
     results[static_cast<std::size_t>(positions[i])] = called[i];
   }
+  return results;
 }
 
 }  // namespace
@@ -312,14 +314,10 @@ std::vector<Value> emit_call(const graph::Entry& entry, Context& context, const 
   for (const graph::Attribute& arg : entry.args) args.push_back(&arg);
   const DefaultFloat default_float(entry.default_float);
   const Lowering& lowering = lowering_of(entry, context.platform);
-  const HostResults from_host =
-      context.has_host_kernels ? results_from_host(lowering.name, args, frame, reads_second_result)
-                               : HostResults{0};
-  std::vector<Value> results;
-  if (from_host != kAllResults) results = lowering.emit(context, args, frame);
-  if (from_host != 0)
-    take_from_host(from_host, lowering.name, entry, context, args, frame, results);
-  return results;
+  if (context.has_host_kernels && is_for_host(lowering.name, args, frame, reads_second_result)) {
+    return take_from_host(lowering.name, entry, context, args, frame);
+  }
+  return lowering.emit(context, args, frame);
 }
 
 }  // namespace torch_xla::ops
