@@ -77,40 +77,37 @@ inline Value zeros(ArrayType type) {
   return {std::move(type), Bytes(size)};
 }
 
+// Calls `f` with a number of that type; not for types that the plugin does not compute with.
+template <typename F>
+void with_number_of(PJRT_Buffer_Type type, const F& f) {
+  switch (type) {
+    case PJRT_Buffer_Type_F32: return f(float{});
+    case PJRT_Buffer_Type_F64: return f(double{});
+    case PJRT_Buffer_Type_S32: return f(std::int32_t{});
+    case PJRT_Buffer_Type_S64: return f(std::int64_t{});
+    case PJRT_Buffer_Type_U32: return f(std::uint32_t{});
+    case PJRT_Buffer_Type_PRED:
+    case PJRT_Buffer_Type_U8: return f(std::uint8_t{});
+    default: return;
+  }
+}
+
 inline double load(const Value& value, std::int64_t i) {
   const char* at = value.bytes.data() + i * info_of(value.type.type).size_bytes;
-  const auto as = [&]<typename T>(T number) {
+  double result = 0;
+  with_number_of(value.type.type, [&](auto number) {
     std::memcpy(&number, at, sizeof(number));
-    return static_cast<double>(number);
-  };
-  switch (value.type.type) {
-    case PJRT_Buffer_Type_F32: return as(float{});
-    case PJRT_Buffer_Type_F64: return as(double{});
-    case PJRT_Buffer_Type_S32: return as(std::int32_t{});
-    case PJRT_Buffer_Type_S64: return as(std::int64_t{});
-    case PJRT_Buffer_Type_U32: return as(std::uint32_t{});
-    case PJRT_Buffer_Type_PRED:
-    case PJRT_Buffer_Type_U8: return as(std::uint8_t{});
-    default: return 0;
-  }
+    result = static_cast<double>(number);
+  });
+  return result;
 }
 
 inline void store(Value& value, std::int64_t i, double number) {
   char* at = value.bytes.data() + i * info_of(value.type.type).size_bytes;
-  const auto as = [&]<typename T>(T converted) {
-    converted = static_cast<T>(number);
+  with_number_of(value.type.type, [&](auto converted) {
+    converted = static_cast<decltype(converted)>(number);
     std::memcpy(at, &converted, sizeof(converted));
-  };
-  switch (value.type.type) {
-    case PJRT_Buffer_Type_F32: return as(float{});
-    case PJRT_Buffer_Type_F64: return as(double{});
-    case PJRT_Buffer_Type_S32: return as(std::int32_t{});
-    case PJRT_Buffer_Type_S64: return as(std::int64_t{});
-    case PJRT_Buffer_Type_U32: return as(std::uint32_t{});
-    case PJRT_Buffer_Type_PRED:
-    case PJRT_Buffer_Type_U8: return as(std::uint8_t{});
-    default: return;
-  }
+  });
 }
 
 // nullopt: not an elementwise operation that is known here.

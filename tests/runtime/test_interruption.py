@@ -12,6 +12,9 @@ import textwrap
 PROGRAMS = """
 import atexit, os, signal, sys, threading, time
 
+# A shell's background jobs ignore it, and hand that on.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 def count(metric):
     data = torch_xla._XLAC._metric_data(metric)
     return data[0] if data else 0
@@ -60,8 +63,6 @@ def run(body: str) -> tuple[int, str]:
         env={**os.environ, "XLA_PERSISTENT_CACHE": "0"},
         timeout=300,
         check=False,
-        # A shell's background jobs ignore it, and hand that on.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     unexpected = [line for line in done.stderr.splitlines() if "terminate" in line]
     assert not unexpected, done.stderr
