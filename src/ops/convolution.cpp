@@ -172,7 +172,7 @@ Value correlate(const Context& context, Value input, Value weight, const Geometr
   const Dims sizes = correlated_sizes(input, weight, g);
   const Dims output = concatenated(input.dim(0), weight.dim(0), sizes);
   const auto form = form_of(context, input.dtype(), input.dims(), weight.dims(), output, g);
-  if (form == ConvolutionForm::kCall) return called_correlate(input, weight, sizes, g);
+  if (form == ConvolutionForm::kCall) return called_correlate(context, input, weight, sizes, g);
   if (form != ConvolutionForm::kConvolution) {
     return patches_correlate(input, weight, sizes, g, form);
   }
@@ -209,7 +209,8 @@ Value correlate_adjoint_input(const Context& context, Value output, Value weight
                               const Geometry& g) {
   const Dims input = concatenated(output.dim(0), weight.dim(1) * g.groups, sizes);
   const auto form = form_of(context, output.dtype(), input, weight.dims(), output.dims(), g);
-  if (form == ConvolutionForm::kCall) return called_adjoint_input(output, weight, sizes, g);
+  if (form == ConvolutionForm::kCall)
+    return called_adjoint_input(context, output, weight, sizes, g);
   if (form == ConvolutionForm::kPatches) {
     return patches_adjoint_input(output, weight, sizes, g);
   }
@@ -236,7 +237,8 @@ Value correlate_adjoint_weight(const Context& context, Value input, Value output
                                const Dims& kernel, const Geometry& g) {
   const Dims weight = concatenated(output.dim(1), input.dim(1) / g.groups, kernel);
   const auto form = form_of(context, input.dtype(), input.dims(), weight, output.dims(), g);
-  if (form == ConvolutionForm::kCall) return called_adjoint_weight(input, output, kernel, g);
+  if (form == ConvolutionForm::kCall)
+    return called_adjoint_weight(context, input, output, kernel, g);
   if (form != ConvolutionForm::kConvolution) {
     return patches_adjoint_weight(input, output, kernel, g, form);
   }

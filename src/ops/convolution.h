@@ -46,11 +46,11 @@ Value patches_adjoint_weight(Value input, Value output, const Dims& kernel,
                              const ConvolutionGeometry& geometry, ConvolutionForm form);
 
 // The same maps as calls of PyTorch's CPU kernels, for floating dtypes and any number of groups.
-Value called_correlate(Value input, Value weight, const Dims& output,
+Value called_correlate(const Context& context, Value input, Value weight, const Dims& output,
                        const ConvolutionGeometry& geometry);
-Value called_adjoint_input(Value output, Value weight, const Dims& input,
+Value called_adjoint_input(const Context& context, Value output, Value weight, const Dims& input,
                            const ConvolutionGeometry& geometry);
-Value called_adjoint_weight(Value input, Value output, const Dims& kernel,
+Value called_adjoint_weight(const Context& context, Value input, Value output, const Dims& kernel,
                             const ConvolutionGeometry& geometry);
 
 }  // namespace torch_xla::ops

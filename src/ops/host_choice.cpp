@@ -20,8 +20,9 @@ constexpr std::int64_t kLeastForFunctions = 32768;
 // The arguments of a call whose operands are all there.
 class Call {
  public:
-  Call(std::span<const graph::Attribute* const> args, const Frame& frame, bool reads_second_result)
-      : reads_second_result_(reads_second_result), args_(args), frame_(frame) {}
+  Call(const Target& target, std::span<const graph::Attribute* const> args, const Frame& frame,
+       bool reads_second_result)
+      : target_(target), reads_second_result_(reads_second_result), args_(args), frame_(frame) {}
 
   // The tensors, in the schema's order.
   const Value& operand(std::size_t index) const { return frame_.operands[index]; }
@@ -43,11 +44,14 @@ class Call {
     return std::ranges::any_of(frame_.operands,
                                [=](const Value& v) { return v.num_elements() >= least; });
   }
+  // Of a half whose products the CPU has instructions for.
+  bool has_half_products() const { return target_.has_products_of(dtype()); }
   bool is_double() const { return dtype() == DType::kFloat64; }
   bool is_wide() const { return dtype() == DType::kFloat32 || dtype() == DType::kFloat64; }
   bool is_half() const { return dtype() == DType::kFloat16 || dtype() == DType::kBFloat16; }
 
  private:
+  const Target& target_;
   bool reads_second_result_;
   std::span<const graph::Attribute* const> args_;
   const Frame& frame_;
@@ -84,10 +88,14 @@ bool average_pool_gradient(const Call& call) {
 
 bool large(const Call& call) { return call.is_large() && (call.is_wide() || call.is_half()); }
 
-// XLA has its fast products for float32 and half precision.
-bool product(const Call& call) { return call.is_large() && call.is_double(); }
+// XLA has fast products for float32, in which it computes half precision too.
+bool product(const Call& call) {
+  return call.is_large() && (call.is_double() || call.has_half_products());
+}
 
-// Its fast sums are of float32, and what is around them is fused.
+bool large_of_doubles(const Call& call) { return call.is_large() && call.is_double(); }
+
+// Its fast sums and exponentials of rows are of float32, and what is around them is fused.
 bool sum(const Call& call) { return call.is_large() && (call.is_double() || call.is_half()); }
 
 // There are kernels of ours for the others (normalization_call.cpp).
@@ -163,7 +171,7 @@ const std::unordered_map<std::string_view, Predicate>& predicates() {
       {"avg_pool2d_backward", average_pool_gradient},
       {"grid_sampler_2d", floating},
       {"grid_sampler_2d_backward", floating},
-      {"upsample_bilinear2d_backward", product},
+      {"upsample_bilinear2d_backward", large_of_doubles},
 
       {"native_group_norm", normalization},
       {"native_group_norm_backward", large},
@@ -194,37 +202,47 @@ const std::unordered_map<std::string_view, Predicate>& predicates() {
       {"nanmedian", selection},
       {"nanmedian.dim", selection},
 
-      {"_softmax", product},
-      {"_softmax_backward_data", product},
-      {"im2col", product},
+      {"_softmax", sum},
+      {"_softmax_backward_data", sum},
+      {"_log_softmax", sum},
+      {"_log_softmax_backward_data", sum},
+      {"im2col", large_of_doubles},
 
       {"acos", function},
       {"asin", function},
       {"atan", function},
       {"atan2", function},
       {"cos", function},
+      {"div.Scalar_mode", function},
+      {"div.Tensor_mode", function},
       {"erfinv", function},
       {"fmod.Scalar", function},
       {"fmod.Tensor", function},
       {"lgamma", function},
+      {"pow.Tensor_Tensor", function},
       {"remainder.Scalar", function},
       {"remainder.Tensor", function},
       {"sin", function},
+      {"softplus", function},
+      {"softplus_backward", function},
       {"digamma", function_of_doubles},
       {"erf", function_of_doubles},
       {"log", function_of_doubles},
       {"rsqrt", function_of_doubles},
+      {"sigmoid", function_of_doubles},
   };
   return table;
 }
 
 }  // namespace
 
-bool is_for_host(const std::string& name, std::span<const graph::Attribute* const> args,
-                 const Frame& frame, bool reads_second_result) {
+bool is_for_host(const Target& target, const std::string& name,
+                 std::span<const graph::Attribute* const> args, const Frame& frame,
+                 bool reads_second_result) {
+  if (!target.has_host_kernels) return false;
   const auto found = predicates().find(name);
   if (found == predicates().end() || frame.operands.empty()) return false;
-  const Call call(args, frame, reads_second_result);
+  const Call call(target, args, frame, reads_second_result);
   return !call.is_empty() && found->second(call);
 }
 
@@ -235,7 +253,7 @@ Value chosen_product(const Context& context, Value lhs, Value rhs) {
   const std::array args{&first, &second};
   const std::array operands{lhs, rhs};
   const Frame frame{operands, {}, {}, {}};
-  if (!context.has_host_kernels || !is_for_host(name, args, frame, false)) {
+  if (!is_for_host(context, name, args, frame, false)) {
     return contract(lhs, rhs, {{}, {}, {1}, {0}});
   }
   const Shape result{lhs.dtype(), {lhs.dim(0), rhs.dim(1)}};

@@ -9,8 +9,9 @@
 namespace torch_xla::ops {
 
 // Whether PyTorch's kernel gives the results of a call.
-bool is_for_host(const std::string& name, std::span<const graph::Attribute* const> args,
-                 const Frame& frame, bool reads_second_result);
+bool is_for_host(const Target& target, const std::string& name,
+                 std::span<const graph::Attribute* const> args, const Frame& frame,
+                 bool reads_second_result);
 
 // The product of matrices [n, k] and [k, m] as `mm` would be computed, in the dtype of
 // accumulation: for lowerings whose operator PyTorch has no kernel of.

@@ -314,7 +314,7 @@ std::vector<Value> emit_call(const graph::Entry& entry, Context& context, const 
   for (const graph::Attribute& arg : entry.args) args.push_back(&arg);
   const DefaultFloat default_float(entry.default_float);
   const Lowering& lowering = lowering_of(entry, context.platform);
-  if (context.has_host_kernels && is_for_host(lowering.name, args, frame, reads_second_result)) {
+  if (is_for_host(context, lowering.name, args, frame, reads_second_result)) {
     return take_from_host(lowering.name, entry, context, args, frame);
   }
   return lowering.emit(context, args, frame);

@@ -9,6 +9,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/cpu_features.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/metrics.h"
@@ -58,15 +59,6 @@ std::pair<DiskCacheOptions, bool> options_from_settings() {
   return {options, is_default};
 }
 
-// Instructions that the compiler may use, as the kernel names them.
-std::string cpu_features() {
-  std::ifstream info("/proc/cpuinfo");
-  for (std::string line; std::getline(info, line);) {
-    if (line.starts_with("flags") || line.starts_with("Features")) return line;
-  }
-  return {};
-}
-
 // Of the plugin's size and of parts all over it: two builds differ in their addresses at least, and
 // reading hundreds of megabytes would cost more than many a compilation.
 base::Hash128 hash_library(const std::string& path) {
@@ -95,7 +87,7 @@ Machine machine_of(const Client& client) {
                   .cpu_features = {}};
   if (client.has_host_kernels()) machine.custom_calls = host_kernels_key();
   if (machine.platform == "cpu") {
-    machine.cpu_features = cpu_features();
+    machine.cpu_features = base::cpu_features();  // that the compiler may use
     // Decides how XLA divides an operation among threads.
     machine.num_threads = std::thread::hardware_concurrency();
   }

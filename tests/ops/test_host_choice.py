@@ -7,6 +7,7 @@ import copy
 import dataclasses
 import re
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import counts
 import pytest
@@ -28,6 +29,16 @@ _ALL = ("float32", "bfloat16", "float16", "float64")
 _HALVES = ("bfloat16", "float16")
 _SOME = ("bfloat16", "float64")
 _FEW = ("float32", "bfloat16")
+# Where the processor has no instructions for them, half precision is multiplied in float32.
+_INSTRUCTIONS = {"avx512_bf16": "bfloat16", "avx512_fp16": "float16"}
+_PRODUCTS = (
+    "float64",
+    *(
+        half
+        for name, half in _INSTRUCTIONS.items()
+        if re.search(rf"^flags\b.*\b{name}\b", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    ),
+)
 _TOLERANCES = {"float32": 1e-4, "bfloat16": 4e-2, "float16": 6e-3, "float64": 1e-9}
 
 
@@ -148,20 +159,20 @@ _CASES = {
         [(2, 3, 5, 4), (2, 6, 7, 2)],
         ("grid_sampler_2d", "grid_sampler_2d_backward"),
     ),
-    "mm": Case(torch.mm, [(64, 70), (70, 66)], ("mm",), ("float64",)),
-    "bmm": Case(torch.bmm, [(8, 30, 20), (8, 20, 25)], ("bmm",), ("float64",)),
+    "mm": Case(torch.mm, [(64, 70), (70, 66)], ("mm",), _PRODUCTS),
+    "bmm": Case(torch.bmm, [(8, 30, 20), (8, 20, 25)], ("bmm",), _PRODUCTS),
     "addmm": Case(
         lambda b, x, y: torch.addmm(b, x, y, beta=0.5, alpha=2.0),
         [(66,), (64, 70), (70, 66)],
         ("addmm", "mm"),
-        ("float64",),
+        _PRODUCTS,
     ),
-    "linear": Case(nnf.linear, [(4, 20, 70), (66, 70), (66,)], (), ("float64",)),
+    "linear": Case(nnf.linear, [(4, 20, 70), (66, 70), (66,)], (), _PRODUCTS),
     "attention": Case(
         lambda q, k, v: nnf.scaled_dot_product_attention(q, k, v, is_causal=True),
         [(2, 4, 17, 32)] * 3,
         (),
-        ("float64",),
+        _PRODUCTS,
     ),
     "bilinear": Case(
         lambda x: nnf.interpolate(x, scale_factor=2.0, mode="bilinear"),
@@ -197,8 +208,26 @@ _CASES = {
         lambda x: x.softmax(0) ** 2,
         [(70, 70)],
         ("_softmax", "_softmax_backward_data"),
-        ("float64",),
         asked=_SOME,
+    ),
+    "log_softmax": Case(
+        lambda x: x.log_softmax(1),
+        [(70, 70)],
+        ("_log_softmax", "_log_softmax_backward_data"),
+        asked=_SOME,
+    ),
+    "softplus": Case(
+        nnf.softplus, [(400, 100)], ("softplus", "softplus_backward"), asked=(*_FEW, "float64")
+    ),
+    "sigmoid": Case(torch.sigmoid, [(400, 100)], ("sigmoid",), ("float64",), asked=_SOME),
+    "pow": Case(
+        lambda x, y: (x.abs() + 0.5).pow(y), [(400, 100)] * 2, ("pow.Tensor_Tensor",), asked=_SOME
+    ),
+    "remainder of tensors": Case(
+        lambda x, y: torch.remainder(x, y.abs() + 1),
+        [(400, 100)] * 2,
+        ("remainder.Tensor", "div.Tensor_mode"),
+        asked=_FEW,
     ),
     "sin": Case(torch.sin, [(400, 100)], ("sin", "cos"), asked=_FEW),
     "acos": Case(lambda x: torch.acos(x.tanh() * 0.5), [(400, 100)], ("acos",), asked=_FEW),
