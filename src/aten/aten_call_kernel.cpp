@@ -14,6 +14,7 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "aten/collectives.h"
 #include "aten/dynamic_shapes.h"
 #include "aten/fallback.h"
 #include "aten/host_tensor.h"
@@ -247,6 +248,9 @@ void run(const HostCall& call) {
     torch::jit::Stack stack;
     for (const c10::Argument& argument : op.schema().arguments()) {
       stack.push_back(arguments.next(argument.real_type()));
+    }
+    if (!full.name.starts_with("aten::")) {  // of which programs call collectives alone
+      return run_collective(call, op, std::move(stack));
     }
     check_operands(name, stack);
     if (run_into_outputs(call, op, stack)) return;

@@ -1,6 +1,8 @@
-// Operators of the namespace `xla`, which exist on this device alone.
+// Operators of other namespaces than `aten`: `xla`, which exist on this device alone, and PyTorch's
+// functional collectives.
 #include <torch/library.h>
 
+#include "aten/collectives.h"
 #include "aten/inspect.h"
 #include "aten/operator.h"
 #include "aten/programs.h"
@@ -9,6 +11,12 @@
 
 namespace torch_xla::aten {
 namespace {
+
+template <typename Kernel>
+torch::CppFunction boxed(std::unique_ptr<Operator> op) {
+  return torch::CppFunction::makeFromBoxedKernel(
+      c10::BoxedKernel::makeFromFunctor(std::make_unique<Kernel>(std::move(op))));
+}
 
 // Records every operator of a namespace that has a lowering.
 void record_all(torch::Library& m, const std::string& name_space) {
@@ -19,9 +27,9 @@ void record_all(torch::Library& m, const std::string& name_space) {
     std::unique_ptr<Operator> op = handle.has_value() ? plan_operator(*handle, &why) : nullptr;
     base::internal_check(why.empty(), name.name, ": ", why);
     if (op == nullptr) continue;
-    m.impl(c10::toString(name).c_str(),
-           torch::CppFunction::makeFromBoxedKernel(c10::BoxedKernel::makeFromFunctor(
-               std::make_unique<RecordingKernel>(std::move(op)))));
+    const bool is_collective = op->lowering->is_collective;
+    m.impl(c10::toString(name).c_str(), is_collective ? boxed<CollectiveKernel>(std::move(op))
+                                                      : boxed<RecordingKernel>(std::move(op)));
   }
 }
 
@@ -37,6 +45,8 @@ TORCH_LIBRARY_FRAGMENT(xla, m) {
   m.def("dynamo_set_buffer_donor_(Tensor(a!) t, bool should_donate) -> Tensor(a!)");
   m.def(
       "_mark_tensor(Tensor x, str name, int pos, str id, bool is_input, str attributes) -> Tensor");
+  // What `_c10d_functional` lacks.
+  m.def("collective_permute(Tensor input, int[] sources, int[] targets, str group_name) -> Tensor");
 }
 
 // Elsewhere a mark is nothing, so that a marked model runs and can be exported.
@@ -52,6 +62,27 @@ TORCH_LIBRARY_IMPL(xla, XLA, m) {
     if (kind_of_data(t) == "array") set_donor(t, should_donate);
     return t;
   });
+}
+
+TORCH_LIBRARY_IMPL(_c10d_functional, XLA, m) {
+  record_all(m, "_c10d_functional");
+  // Reads wait for results, as for all others.
+  m.impl("wait_tensor", [](const at::Tensor& tensor) { return tensor; });
+}
+
+// Process groups without a backend for the device, such as gloo's, would lose what they write.
+void refuse_group(const c10::OperatorHandle& handle, torch::jit::Stack*) {
+  const std::string& name = handle.operator_name().name;
+  TORCH_CHECK(false, name.substr(name.rfind(':') + 1),
+              ": the process group can't exchange tensors of the device xla; make it with the "
+              "backend 'xla' (import torch_xla.distributed.xla_backend)");
+}
+
+TORCH_LIBRARY_IMPL(c10d, XLA, m) {
+  for (const c10::OperatorName& name : c10::Dispatcher::singleton().getAllOpNames()) {
+    if (!name.name.starts_with("c10d::")) continue;
+    m.impl(c10::toString(name).c_str(), torch::CppFunction::makeFromBoxedFunction<&refuse_group>());
+  }
 }
 
 }  // namespace

@@ -160,7 +160,7 @@ Answer ask(const Operator& op, const torch::jit::Stack& stack, std::int64_t most
 }
 
 bool is_askable(const Operator& op, const graph::Entry& entry) {
-  if (entry.operands.empty() || op.draws_key) return false;
+  if (entry.operands.empty() || op.draws_key || op.lowering->is_collective) return false;
   if (!op.handle.hasKernelForDispatchKey(c10::DispatchKey::CPU) &&
       !op.handle.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd) &&
       !op.handle.hasKernelForDispatchKey(

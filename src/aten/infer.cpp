@@ -195,6 +195,7 @@ void set_strides(const Operator& op, const graph::Entry& entry, const torch::jit
 [[noreturn]] void refuse(const Operator& op, const graph::Entry& entry,
                          const torch::jit::Stack& stack, const base::Error& error) {
   const bool is_constraint = ops::is_constraint_error(error);
+  if (op.lowering->is_collective) throw_as_torch(error, op.schema.name);  // nobody else is to meet
   if (is_constraint || error.kind() == base::ErrorKind::kInternal) {
     if (has_any_meta(op)) infer_by_python(op, stack);
     ask_cpu(op.handle, op.arguments.size(), stack);

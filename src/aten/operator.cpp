@@ -170,6 +170,20 @@ bool plan_arguments(Operator& op, std::string* why) {
   return false;
 }
 
+// Every collective writes the token, an argument that no schema has. Groups are told by name,
+// though some torch's schemas take the group itself too.
+void add_token(Operator& op) {
+  for (ArgSchema& arg : op.schema.args) {
+    if (arg.name == "group_name") arg.kind = ArgKind::kString;
+  }
+  ArgSchema token;
+  token.name = "token";
+  token.kind = ArgKind::kTensor;
+  token.is_written = token.is_aliased = true;
+  op.schema.args.push_back(std::move(token));
+  op.kind = OpKind::kInPlace;
+}
+
 void find_written(Operator& op) {
   for (std::size_t i = 0; i < op.schema.args.size(); ++i) {
     if (op.schema.args[i].is_written) op.written.push_back(i);
@@ -243,13 +257,16 @@ std::unique_ptr<Operator> plan_operator(const c10::OperatorHandle& handle, std::
     op->lowering = ops::registry().find(op->op.name);
   }
   op->op.converts_result = op->kind != OpKind::kFunctional;
+  const bool is_collective = op->lowering != nullptr && op->lowering->is_collective;
+  if (is_collective) add_token(*op);
   if (op->lowering == nullptr || !plan_arguments(*op, why)) return nullptr;
   op->rules = rules_of(functional_name(op->schema));
   const bool has_own_check = op->kind == OpKind::kInPlace && op->rules.check_in_place != nullptr;
+  if (is_collective) op->rules.layout = Layout::kRows;
   op->check = has_own_check ? op->rules.check_in_place : op->rules.check;
   find_written(*op);
   op->device_argument = find_argument(handle.schema(), "device");
-  op->compiled_meta = compiled_meta_kernel(handle);
+  if (!is_collective) op->compiled_meta = compiled_meta_kernel(handle);
   op->is_pointwise = is_pointwise(handle);
   op->memory_format_argument = find_argument(handle.schema(), "memory_format");
   op->counter = &base::counter("xla::" + op->schema.name);

@@ -96,6 +96,8 @@
   X(std::string, transfer_guard, "XLA_TRANSFER_GUARD", "allow", kNotInKey,                         \
     "What to do when the host reads a tensor: `allow`, `log` (with the user's line), `forbid` "    \
     "(an error).")                                                                                 \
+  X(std::int64_t, collective_timeout, "XLA_COLLECTIVE_TIMEOUT", 600, kNotInKey,                    \
+    "How many seconds a replica waits for the others before that is an error.")                    \
   X(std::int64_t, graph_size_warning, "XLA_GRAPH_SIZE_WARNING", 100000, kNotInKey,                 \
     "Warn once when that many operations were recorded on a device without a barrier; 0: never.")  \
   X(std::int64_t, wait_warning, "XLA_WAIT_WARNING", 60, kNotInKey,                                 \

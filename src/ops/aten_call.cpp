@@ -89,7 +89,8 @@ class Arguments {
 
 hlo::Values call_on_host(const std::string& name, hlo::Builder& builder,
                          std::span<const graph::Attribute* const> args, const Frame& frame,
-                         const std::vector<Shape>& results, const Dims& positions) {
+                         const std::vector<Shape>& results, const Dims& positions,
+                         const hlo::Attributes& more) {
   Arguments arguments(builder, frame);
   for (const graph::Attribute* arg : args) arguments.add(*arg);
   hlo::CustomCall call;
@@ -97,6 +98,7 @@ hlo::Values call_on_host(const std::string& name, hlo::Builder& builder,
   call.results = results;
   call.backend_config = std::move(arguments.attributes);
   call.backend_config.emplace_back(kAtenCallOperator, name);
+  call.backend_config.insert(call.backend_config.end(), more.begin(), more.end());
   if (!positions.empty()) call.backend_config.emplace_back(kAtenCallResults, positions);
   return hlo::custom_call(builder, arguments.operands, call);
 }

@@ -20,12 +20,17 @@ namespace torch_xla::ops {
 inline constexpr const char* kAtenCall = "torch_xla.aten";
 inline constexpr const char* kAtenCallOperator = "op";
 inline constexpr const char* kAtenCallResults = "results";
+// Of a collective (collectives.cpp): what the members of its group compare before they meet, a line
+// for each collective in the program, and the number of its own.
+inline constexpr const char* kAtenCallAgreement = "agreement";
+inline constexpr const char* kAtenCallNumber = "number";
 inline constexpr std::size_t kWordsPerNumber = 3;
 
 // The results of aten::`name` on these arguments, all of them or those at `positions`; `results`
-// are their types.
+// are their types. What is in `args` beyond the schema's arguments only has to be there before.
 hlo::Values call_on_host(const std::string& name, hlo::Builder& builder,
                          std::span<const graph::Attribute* const> args, const Frame& frame,
-                         const std::vector<Shape>& results, const Dims& positions = {});
+                         const std::vector<Shape>& results, const Dims& positions = {},
+                         const hlo::Attributes& more = {});
 
 }  // namespace torch_xla::ops

@@ -154,6 +154,7 @@ Lowering Registry::over_lists(Lowering element_lowering) {
 void Registry::add(const std::string& name, Lowering lowering, const Options& options) {
   lowering.name = name;
   lowering.is_random = options.is_random;
+  lowering.is_collective = options.is_collective;
   lowering.repeats = options.repeats;
   lowering.computes_in_out_dtype = options.computes_in_out_dtype;
   const bool added = lowerings_.emplace(key_of(name, options.platform), std::move(lowering)).second;
@@ -236,6 +237,7 @@ const Registry& registry() {
     register_fake_quantize(*m);
     register_custom_call(*m);
     register_inexpressible(*m);
+    register_collectives(*m);
     return m;
   }();
   return *instance;

@@ -77,10 +77,19 @@ struct Factor {
   bool is_zero = false;
 };
 
+// The collectives of one group in a program, a line for each. The first call of them carries it.
+struct Agreement {
+  std::string lines;
+  bool is_carried = false;
+};
+
 // What a lowering may know beside its arguments.
 struct Context : Target {
   hlo::Builder& builder;
   std::span<const Shape> outputs = {};  // the recorded types; empty while types are inferred
+  // Of a collective: what its group's members compare before they meet, and its number there.
+  Agreement* agreement = nullptr;
+  std::int64_t number_in_agreement = 0;
 };
 
 // How one parameter of a lowering takes its argument; checked against the schema.
@@ -278,6 +287,9 @@ struct Lowering {
   bool takes_half = false;  // of a host call: the kernel computes in half precision too
   // It takes the schema's arguments as they are, and only a Meta kernel knows its results' types.
   bool is_untyped = false;
+  // A trailing Value parameter beyond the schema receives the token, which orders all collectives
+  // of a device, and a result beyond the schema's is the token afterwards.
+  bool is_collective = false;
 };
 
 // The types of the results of a call, by the function's own conversion of its arguments.
@@ -290,6 +302,7 @@ struct Options {
   Repeats repeats = Repeats::kRefused;
   bool takes_half = false;
   bool computes_in_out_dtype = false;
+  bool is_collective = false;
 };
 
 class Registry {
@@ -439,5 +452,6 @@ void register_optimizer(Registry& m);
 void register_fake_quantize(Registry& m);
 void register_custom_call(Registry& m);
 void register_inexpressible(Registry& m);
+void register_collectives(Registry& m);
 
 }  // namespace torch_xla::ops

@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <tuple>
 
 #include "base/error.h"
 #include "base/stored_dtype.h"
@@ -73,6 +74,51 @@ bool runs_in_stored_dtypes(const graph::Entry& entry, std::string_view platform)
   }
 }
 
+// One line for a collective: the operator, what it takes, and behind a tab what is for people and
+// may differ from member to member: sizes, where each sends its own, and where the user called it.
+std::string describe_collective(const graph::Node& node) {
+  const graph::Entry& entry = *node.entry();
+  const bool has_own_sizes = entry.op->name == "_c10d_functional:all_to_all_single";
+  std::string text = entry.op->name.substr(entry.op->name.find(':') + 1) + "(";
+  for (std::size_t i = 0; i + 1 < entry.operands.size(); ++i) {  // the last is the token
+    const Shape& shape = entry.operands[i]->shape;
+    if (i > 0) text += ", ";
+    text += has_own_sizes ? base::dtype_info(shape.dtype).short_name : base::to_string(shape);
+  }
+  for (std::size_t i = 0; i + 2 < entry.args.size(); ++i) {  // the last are group and token
+    if (const auto* word = std::get_if<std::string>(&entry.args[i])) text += ", " + *word;
+    if (const auto* number = std::get_if<graph::Number>(&entry.args[i])) {
+      text += base::str(", ", number->constant.to<std::int64_t>());
+    }
+    const auto* dims = std::get_if<Dims>(&entry.args[i]);
+    if (dims != nullptr && !has_own_sizes) text += ", " + base::to_string(*dims);
+  }
+  text += ")";
+  const graph::SourceLine& line = graph::source_line(node.location());
+  if (node.location() != 0) text += base::str("\t", line.frame.file, ":", line.frame.line);
+  return text + "\n";
+}
+
+// The collectives of a trace, by group, and each one's place.
+struct Agreements {
+  std::map<std::string, Agreement> by_group;
+  std::map<std::uint32_t, std::pair<Agreement*, std::int64_t>> places;  // by step
+};
+Agreements find_agreements(const graph::Trace& trace, const Target& target) {
+  Agreements found;
+  std::map<const Agreement*, std::int64_t> counts;
+  for (std::uint32_t i = 0; i < trace.steps.size(); ++i) {
+    const graph::Entry& entry = *trace.steps[i].node->entry();
+    const Lowering* lowering = registry().find(entry.op->name, target.platform);
+    if (lowering == nullptr || !lowering->is_collective) continue;
+    const std::string& group = std::get<std::string>(entry.args[entry.args.size() - 2]);
+    Agreement& agreement = found.by_group[group];
+    agreement.lines += describe_collective(*trace.steps[i].node);
+    found.places[i] = {&agreement, counts[&agreement]++};
+  }
+  return found;
+}
+
 class TraceEmitter {
  public:
   TraceEmitter(hlo::Builder& builder, const Target& target, const graph::Trace& trace,
@@ -97,6 +143,7 @@ class TraceEmitter {
     for (const graph::Source& source : trace_.sources) note_read(source);
     for (const graph::Source& root : trace_.roots) note_read(root);
     if (target_.is_exported) composites_ = find_composites(trace_);
+    agreements_ = find_agreements(trace_, target_);
     if (composites_.empty()) {
       for (std::uint32_t i = 0; i < trace_.steps.size(); ++i) add_step(i);
     } else {
@@ -215,6 +262,9 @@ class TraceEmitter {
                  "can't name");
     }
     Context context{target_, builder_, outputs};
+    if (const auto found = agreements_.places.find(index); found != agreements_.places.end()) {
+      std::tie(context.agreement, context.number_in_agreement) = found->second;
+    }
     const bool reads_second = entry.outputs.size() > 1 && is_read_[first_result_[index] + 1];
     return emit_call(entry, context, {operands, slots, step.node->slots(), entry.slots},
                      reads_second);
@@ -268,6 +318,7 @@ class TraceEmitter {
   std::vector<Value> leaves_;
   const SlotValues& slots_;
   std::vector<Composite> composites_;
+  Agreements agreements_;
   std::vector<Value> results_;             // of all steps; empty for those that are to come
   std::vector<std::size_t> first_result_;  // of each step, in `results_`
   std::vector<bool> is_read_;              // by a step or as a root, of `results_`

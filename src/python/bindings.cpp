@@ -8,6 +8,7 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include "aten/blocking.h"
+#include "aten/collectives.h"
 #include "aten/copy.h"
 #include "aten/device.h"
 #include "aten/dlpack.h"
@@ -76,6 +77,9 @@ runtime::PluginSpec resolve_plugin(const py::function& resolver) {
 }
 
 void bind_runtime(py::module_& m) {
+  m.def("_add_group", &aten::add_group, py::call_guard<python::WithoutLock>());
+  m.def("_remove_group", &aten::remove_group);
+  m.def("_process_group_name", &aten::process_group_name);
   m.def("_set_plugin_resolver", [](py::function resolver) {
     // Kept for the life of the process: the client may be made during interpreter exit.
     auto* const kept = new py::function(std::move(resolver));
