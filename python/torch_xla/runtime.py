@@ -1,6 +1,6 @@
 """The functions that programs import as `xr`: which plugin, how many devices, processes, replicas.
 
-This process is one replica of a job of one, with all devices of its plugin.
+A process is one replica of a job, with one device; alone, it has all devices of its plugin.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from torch_xla._replicas.world import (
     world_size as world_size,
 )
 from torch_xla._settings import settings
+from torch_xla._spmd import mode
 from torch_xla._spmd.mode import (
-    global_runtime_device_count as global_runtime_device_count,
     is_spmd as is_spmd,
     use_spmd as use_spmd,
 )
@@ -80,12 +80,18 @@ def xla_device(n: int | None = None, devkind: str | None = None) -> torch.device
 
 def global_device_count() -> int:
     """How many devices all processes have together."""
-    return _XLAC._device_count()
+    return process_count() * _XLAC._device_count()
+
+
+def global_runtime_device_count() -> int:
+    """How many devices a mesh is made of: those of all processes. A virtual device counts as those
+    it stands for."""
+    return process_count() * mode.runtime_device_count()
 
 
 def local_device_count() -> int:
     """How many devices the processes on this host have together."""
-    return _XLAC._device_count()
+    return local_process_count() * _XLAC._device_count()
 
 
 def addressable_device_count() -> int:

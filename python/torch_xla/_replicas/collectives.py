@@ -1,5 +1,5 @@
-"""What replicas exchange. This process is the only one, so every result is made of its own part:
-sums are the input, gathers have one piece. Arguments are checked as for many."""
+"""What replicas exchange, by the names and with the arguments of `xm`: callers of PyTorch's
+functional collectives, which record it for the program (src/ops/collectives.cpp)."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from typing import Any
 import torch
 
 from torch_xla import _XLAC, _nested, _saving
-from torch_xla._replicas import world
-from torch_xla._replicas.groups import Groups, check_groups, check_shares
+from torch_xla._replicas import functional, meetings, world
+from torch_xla._replicas.groups import Groups, check_shares, own_group
+from torch_xla._replicas.meetings import Group
 
 REDUCE_SUM = "sum"
 REDUCE_MUL = "mul"
@@ -20,14 +21,26 @@ REDUCE_OR = "or"
 REDUCE_MIN = "min"
 REDUCE_MAX = "max"
 
-_REDUCE_TYPES = (REDUCE_SUM, REDUCE_MUL, REDUCE_AND, REDUCE_OR, REDUCE_MIN, REDUCE_MAX)
+# As PyTorch's functional collectives call them.
+_REDUCTIONS = {
+    REDUCE_SUM: "sum",
+    REDUCE_MUL: "product",
+    REDUCE_AND: "band",
+    REDUCE_OR: "bor",
+    REDUCE_MIN: "min",
+    REDUCE_MAX: "max",
+}
 
 
-def _check_reduce_type(what: str, reduce_type: str) -> None:
-    if reduce_type not in _REDUCE_TYPES:
+def _reduction(what: str, reduce_type: str) -> str:
+    if reduce_type not in _REDUCTIONS:
         raise ValueError(
-            f"{what}: the reduction must be one of {', '.join(_REDUCE_TYPES)}, got {reduce_type!r}"
+            f"{what}: the reduction must be one of {', '.join(_REDUCTIONS)}, got {reduce_type!r}"
         )
+    return _REDUCTIONS[reduce_type]
+
+
+_UNBOUNDED_MB = 1 << 40
 
 
 def _into(output: Any, result: Any) -> Any:
@@ -42,7 +55,28 @@ def _into(output: Any, result: Any) -> Any:
 
 
 def _scaled(tensor: torch.Tensor, scale: float) -> torch.Tensor:
-    return tensor.clone() if scale == 1.0 else tensor * scale
+    return tensor if scale == 1.0 else tensor * scale
+
+
+def _gathered(tensor: torch.Tensor, dim: int, group: Group) -> torch.Tensor:
+    """The members' tensors, one behind the other along `dim`."""
+    tensor.size(dim)  # raises if there is no such dimension
+    rows = functional.all_gather(tensor, group.size, group.name)
+    return torch.cat(rows.unbind(0), dim)
+
+
+def _reduced_part(
+    tensor: torch.Tensor, op: str, scale: float, dim: int, group: Group
+) -> torch.Tensor:
+    """This member's part, along `dim`, of the members' tensors reduced."""
+    if tensor.size(dim) % group.size:
+        raise ValueError(
+            f"reduce_scatter: dimension {dim}, of size {tensor.size(dim)}, does not divide into "
+            f"{group.size} parts"
+        )
+    in_front = tensor.movedim(dim, 0)
+    part = functional.reduce_scatter(in_front, op, group.size, group.name)
+    return _scaled(part.movedim(0, dim), scale)
 
 
 def all_reduce(
@@ -66,13 +100,15 @@ def all_reduce(
         A new tensor, or the list.
     """
     del pin_layout
-    _check_reduce_type("all_reduce", reduce_type)
-    check_groups("all_reduce", groups)
+    op = _reduction("all_reduce", reduce_type)
+    group = own_group("all_reduce", groups)
     if isinstance(inputs, torch.Tensor):
-        return _scaled(inputs, scale)
-    if scale != 1.0:
-        for tensor in inputs:
-            tensor.mul_(scale)
+        return _scaled(functional.all_reduce(inputs, op, group.name), scale)
+    with torch.no_grad():
+        functional.all_reduce_(inputs, op, group.name)
+        if scale != 1.0:
+            for tensor in inputs:
+                tensor.mul_(scale)
     return inputs
 
 
@@ -83,9 +119,14 @@ def all_reduce_bucketized_gradients(
     pin_layout: bool = True,
     bucket_cap_mb: int = 0,
 ) -> None:
-    """Sum gradients over the replicas, in place, in pieces of up to `bucket_cap_mb` megabytes."""
-    del bucket_cap_mb
-    all_reduce(REDUCE_SUM, gradients, scale, groups, pin_layout)
+    """Sum gradients over the replicas, in place, in pieces of up to `bucket_cap_mb` megabytes (0:
+    all at once)."""
+
+    def reduce(bucket: list[torch.Tensor]) -> list[torch.Tensor]:
+        all_reduce(REDUCE_SUM, bucket, scale, groups, pin_layout)
+        return bucket
+
+    CoalescingBuckets(reduce, gradients, None, groups, bucket_cap_mb or _UNBOUNDED_MB)()
 
 
 def all_gather(
@@ -99,10 +140,10 @@ def all_gather(
 ) -> Any:
     """The replicas' tensors, one behind the other along `dim`; in `output` if that is given."""
     del pin_layout, channel_id, use_global_device_ids
-    check_groups("all_gather", groups)
+    group = own_group("all_gather", groups)
     if isinstance(value, torch.Tensor):
-        return _into(output, torch.cat([value], dim))
-    return _into(output, [torch.cat([tensor], dim) for tensor in value])
+        return _into(output, _gathered(value, dim, group))
+    return _into(output, [_gathered(tensor, dim, group) for tensor in value])
 
 
 def reduce_scatter(
@@ -120,13 +161,12 @@ def reduce_scatter(
     """Reduce over the replicas, then give each its part along `scatter_dim`; in `output` if that is
     given."""
     del pin_layout, channel_id, use_global_device_ids
-    _check_reduce_type("reduce_scatter", reduce_type)
-    check_groups("reduce_scatter", groups)
-    check_shares("reduce_scatter: shard_count", shard_count)
+    op = _reduction("reduce_scatter", reduce_type)
+    group = own_group("reduce_scatter", groups)
+    check_shares("reduce_scatter: shard_count", shard_count, group)
     if isinstance(input, torch.Tensor):
-        input.size(scatter_dim)  # raises if there is no such dimension
-        return _into(output, _scaled(input, scale))
-    return _into(output, [_scaled(tensor, scale) for tensor in input])
+        return _into(output, _reduced_part(input, op, scale, scatter_dim, group))
+    return _into(output, [_reduced_part(t, op, scale, scatter_dim, group) for t in input])
 
 
 def all_gather_bucketized(
@@ -139,7 +179,8 @@ def all_gather_bucketized(
     use_global_device_ids: bool | None = None,
     bucket_cap_mb: int = 160,
 ) -> Any:
-    """`all_gather` of a list, in pieces of up to `bucket_cap_mb` megabytes."""
+    """`all_gather` of a list. XLA runs what each needs when it is there, so pieces of
+    `bucket_cap_mb` megabytes are accepted and not made."""
     del bucket_cap_mb
     return all_gather(input_list, dim, groups, output, pin_layout, channel_id)
 
@@ -157,7 +198,7 @@ def reduce_scatter_bucketized(
     use_global_device_ids: bool | None = None,
     bucket_cap_mb: int = 160,
 ) -> Any:
-    """`reduce_scatter` of a list, in pieces of up to `bucket_cap_mb` megabytes."""
+    """`reduce_scatter` of a list; of `bucket_cap_mb` as for `all_gather_bucketized`."""
     del bucket_cap_mb, use_global_device_ids, channel_id
     return reduce_scatter(
         reduce_type, input_list, scale, scatter_dim, shard_count, groups, output, pin_layout
@@ -175,20 +216,34 @@ def all_to_all(
     """Split along one dimension, send a part to each replica, and put what comes behind each other
     along another."""
     del pin_layout
-    check_groups("all_to_all", groups)
-    check_shares("all_to_all: split_count", split_count)
-    return torch.cat(value.chunk(split_count, split_dimension), concat_dimension)
+    group = own_group("all_to_all", groups)
+    check_shares("all_to_all: split_count", split_count, group)
+    if value.size(split_dimension) % split_count:
+        raise ValueError(
+            f"all_to_all: dimension {split_dimension}, of size {value.size(split_dimension)}, does "
+            f"not divide into {split_count} parts"
+        )
+    parts = torch.stack(value.chunk(split_count, split_dimension))
+    ones = [1] * group.size
+    received = functional.all_to_all(parts, ones, ones, group.name)
+    return torch.cat(received.unbind(0), concat_dimension)
 
 
 def collective_permute(value: torch.Tensor, pairs: Sequence[Sequence[int]]) -> torch.Tensor:
     """The tensor of the replica that `pairs` of (source, target) send here; zeros if none does."""
-    targets = [target for _, target in pairs]
-    if any(ordinal != 0 for pair in pairs for ordinal in pair) or len(set(targets)) < len(targets):
+    size = world.world_size()
+    sources = [int(source) for source, _ in pairs]
+    targets = [int(target) for _, target in pairs]
+    is_known = all(0 <= ordinal < size for ordinal in sources + targets)
+    if not is_known or len(set(sources)) < len(pairs) or len(set(targets)) < len(pairs):
+        there = "there is one, 0" if size == 1 else f"there are {size}"
         raise ValueError(
-            f"collective_permute: each replica may be one source and one target; there is one, 0, "
-            f"got {pairs}"
+            "collective_permute: each replica may be one source and one target; "
+            f"{there}, got {pairs}"
         )
-    return value.clone() if targets else torch.zeros_like(value)
+    name = meetings.whole_group().name
+    result: torch.Tensor = torch.ops.xla.collective_permute(value, sources, targets, name)
+    return result
 
 
 def collective_broadcast(
@@ -197,11 +252,17 @@ def collective_broadcast(
     groups: Groups = None,
     pin_layout: bool = True,
 ) -> None:
-    """Replace the tensors, in place, by those of one replica."""
-    del tensors, pin_layout
-    check_groups("collective_broadcast", groups)
-    if root_ordinal != 0:
-        raise ValueError(f"collective_broadcast: there is no replica {root_ordinal}")
+    """Replace the tensors, in place, by those of one replica of the group."""
+    del pin_layout
+    group = own_group("collective_broadcast", groups)
+    if root_ordinal not in group.members:
+        raise ValueError(
+            f"collective_broadcast: there is no replica {root_ordinal} in the group, which has "
+            f"{', '.join(map(str, group.members))}"
+        )
+    with torch.no_grad():
+        for tensor in tensors:
+            functional.broadcast_(tensor, group.members.index(root_ordinal), group.name)
 
 
 def broadcast_master_param(model: torch.nn.Module) -> None:
@@ -210,9 +271,13 @@ def broadcast_master_param(model: torch.nn.Module) -> None:
 
 
 def rendezvous(tag: str, payload: bytes = b"", replicas: Sequence[int] = ()) -> list[bytes]:
-    """Wait until all replicas are here; returns the payloads of all."""
-    del tag, replicas
-    return [payload]
+    """Wait until `replicas`, or all, are here; returns their payloads, in order.
+
+    Raises:
+        TimeoutError: some have not come in time; they are named.
+    """
+    members = sorted(replicas) or range(world.world_size())
+    return meetings.gather(f"rendezvous {tag}", bytes(payload), members)
 
 
 def xla_rendezvous(
@@ -244,6 +309,13 @@ def do_on_ordinals(
 _sent: dict[int, torch.Tensor] = {}
 
 
+def _check_alone(what: str) -> None:
+    if world.world_size() > 1:
+        raise NotImplementedError(
+            f"{what}: channels between replicas are not supported; use collective_permute"
+        )
+
+
 def send(value: torch.Tensor, channel_id: int) -> torch.Tensor:
     """Hand the tensor's value to the `recv` of that channel.
 
@@ -253,6 +325,7 @@ def send(value: torch.Tensor, channel_id: int) -> torch.Tensor:
     Raises:
         RuntimeError: what was sent there before has not been received.
     """
+    _check_alone("send")
     if channel_id in _sent:
         raise RuntimeError(f"send: channel {channel_id} holds a value that nobody received")
     _sent[channel_id] = value.detach().clone()
@@ -265,6 +338,7 @@ def recv(output: torch.Tensor, channel_id: int) -> torch.Tensor:
     Raises:
         RuntimeError: nothing was; with one replica, `send` must come first.
     """
+    _check_alone("recv")
     if channel_id not in _sent:
         raise RuntimeError(f"recv: nothing was sent on channel {channel_id}")
     with torch.no_grad():
@@ -290,7 +364,7 @@ class CoalescingBuckets:
         groups: Groups = None,
         bucket_cap_mb: int = 160,
     ) -> None:
-        check_groups("CoalescingBuckets", groups)
+        own_group("CoalescingBuckets", groups)  # raises if they are none
         self._func = func
         self._inputs = list(input_list)
         self._outputs = list(output_list) if output_list is not None else None

@@ -7,28 +7,37 @@ from collections.abc import Sequence
 from torch_xla import _XLAC, _devices
 from torch_xla._devices import DeviceLike
 from torch_xla._replicas import world
+from torch_xla._replicas.meetings import Group, group_of, whole_group
 
 Groups = Sequence[Sequence[int]] | None
 
 
-def check_groups(what: str, groups: Groups) -> None:
-    members = [ordinal for group in groups or [[0]] for ordinal in group]
-    if members != [0]:
-        raise ValueError(
-            f"{what}: the groups must hold each replica once; there is one, 0, got {groups}"
-        )
+def own_group(what: str, groups: Groups) -> Group:
+    """The group that this replica is in.
+
+    Raises:
+        ValueError: the groups do not hold each replica once.
+    """
+    world.check_alone_in_process(what)
+    if not groups:
+        return whole_group()
+    size = world.world_size()
+    members = sorted(ordinal for group in groups for ordinal in group)
+    if members != list(range(size)):
+        there = "there is one, 0" if size == 1 else f"there are {size}, 0 to {size - 1}"
+        raise ValueError(f"{what}: the groups must hold each replica once; {there}, got {groups}")
+    (own,) = (group for group in groups if world.global_ordinal() in group)
+    return group_of(own)
 
 
-def check_shares(what: str, count: int) -> None:
-    if count != world.world_size():
-        raise ValueError(
-            f"{what}: expected as many parts as replicas, {world.world_size()}, got {count}"
-        )
+def check_shares(what: str, count: int, group: Group) -> None:
+    if count != group.size:
+        raise ValueError(f"{what}: expected as many parts as replicas, {group.size}, got {count}")
 
 
 def create_optimized_replica_groups() -> list[list[int]] | None:
     """Groups of replicas that are close to each other on the machine, as `groups=` of the
-    collectives takes them. None, which is all in one group: there is one replica."""
+    collectives takes them. None, which is all in one group."""
     return None
 
 
@@ -41,8 +50,8 @@ def set_replication(device: DeviceLike, devices: Sequence[DeviceLike]) -> None:
     others = {_devices.index_of(d) for d in devices} - {_devices.index_of(device)}
     if others:
         raise NotImplementedError(
-            "set_replication: replicas on several devices are not supported yet, got "
-            f"{', '.join(str(d) for d in devices)}"
+            "set_replication: replicas on several devices of one process are not supported yet, "
+            f"got {', '.join(str(d) for d in devices)}"
         )
 
 

@@ -2,26 +2,97 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from torch.multiprocessing.spawn import start_processes
 
 from torch_xla import _XLAC
+from torch_xla._replicas import world
 from torch_xla._spmd.mode import is_spmd
 
+_is_launched = False
 
-def _check_one_replica(what: str, nprocs: int | None) -> None:
-    if nprocs not in (None, 1):
-        raise ValueError(
-            f"{what}: nprocs must be None, which means all devices, or 1; got {nprocs}"
+
+@contextlib.contextmanager
+def _launched(what: str) -> Iterator[None]:
+    """Around the program of a replica: it cannot start replicas of its own."""
+    global _is_launched
+    if _is_launched:
+        raise RuntimeError(f"{what}: this is a replica already, started by launch or spawn")
+    _is_launched = True
+    try:
+        yield
+    finally:
+        _is_launched = False
+
+
+def _check_may_launch(what: str) -> None:
+    if is_spmd():
+        raise RuntimeError(f"{what}: under SPMD one process drives all devices; call fn(0) instead")
+
+
+def _count_devices() -> int:
+    """Of the plugin; others than the CPU's are asked in a process of its own, which gives the
+    devices back."""
+    if _XLAC._device_count_upper_bound() == 1:
+        return 1
+    from torch_xla import _plugins  # seldom needed
+
+    if _XLAC._xla_runtime_is_initialized() or _plugins.resolve()[0] == "CPU":
+        return int(_XLAC._device_count_upper_bound())
+    program = "import torch_xla; print(torch_xla._XLAC._device_count())"
+    asked = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    if asked.returncode:
+        raise RuntimeError(f"launch: the devices can't be counted: {asked.stderr[-2000:]}")
+    return int(asked.stdout.split()[-1])
+
+
+def _run_replica(index: int, what: str, fn: Any, args: Any, count: int, port: int) -> None:
+    """The life of a process that `_start` has started."""
+    os.environ.update(
+        RANK=str(index),
+        LOCAL_RANK=str(index),
+        WORLD_SIZE=str(count),
+        LOCAL_WORLD_SIZE=str(count),
+        GROUP_RANK="0",
+        MASTER_ADDR="127.0.0.1",
+        MASTER_PORT=str(port),
+        # The parent has the store.
+        TORCHELASTIC_USE_AGENT_STORE="True",
+        TORCHELASTIC_RESTART_COUNT="0",
+    )
+    world.take_one_device()
+    with _launched(what):
+        fn(index, *args)
+
+
+def _start(
+    what: str, fn: Any, args: Any, count: int, join: bool, daemon: bool, start_method: str
+) -> Any:
+    from torch._C._distributed_c10d import TCPStore
+
+    if _XLAC._xla_runtime_is_initialized():
+        raise RuntimeError(
+            f"{what}: this process uses an xla device already, which the {count} replicas need; "
+            "touch no device before"
         )
-    if nprocs is None and _XLAC._device_count_upper_bound() > 1 and _XLAC._device_count() > 1:
-        raise NotImplementedError(
-            f"{what}: there are {_XLAC._device_count()} devices, and replicas on several are not "
-            "supported yet; pass nprocs=1, or make one device visible (CPU_NUM_DEVICES=1)"
-        )
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    processes = start_processes(
+        _run_replica,
+        args=(what, fn, args, count, store.port),
+        nprocs=count,
+        join=join,
+        daemon=daemon,
+        start_method=start_method,
+    )
+    if processes is not None:
+        processes.store = store  # lives as long as they do
+    return processes
 
 
 def spawn(
@@ -32,29 +103,46 @@ def spawn(
     daemon: bool = False,
     start_method: str = "spawn",
 ) -> Any:
-    """Call `fn(index, *args)` in each replica. There is one, with index 0: it runs in this process,
-    or with `join=False` in one of its own.
+    """Call `fn(index, *args)` in each replica: in a process for each device. One replica runs in
+    this process, or with `join=False` in one of its own.
 
     Args:
-        fn: the program.
+        fn: the program; a function of a module where processes are started.
         args: its arguments after the index.
         nprocs: 1, or None for as many as there are devices.
-        join: return when it has ended.
-        daemon: as of `multiprocessing.Process`, for a process of its own.
-        start_method: "spawn", "fork" or "forkserver", for a process of its own.
+        join: return when all have ended.
+        daemon: as of `multiprocessing.Process`.
+        start_method: "spawn", "fork" or "forkserver".
 
     Returns:
         None, or with `join=False` what `torch.multiprocessing.start_processes` returns.
+
+    Raises:
+        RuntimeError: under SPMD, in a replica, or where this process has used a device.
+        torch.multiprocessing.ProcessRaisedException: what the first replica that failed raised;
+            the others have been ended then.
     """
-    _check_one_replica("spawn", nprocs)
-    if is_spmd():
-        raise RuntimeError("spawn: under SPMD one process drives all devices; call fn(0) instead")
+    if nprocs not in (None, 1):
+        raise ValueError(f"spawn: nprocs must be None, which means all devices, or 1; got {nprocs}")
+    _check_may_launch("spawn")
+    return _spawn("spawn", fn, args, nprocs, join, daemon, start_method)
+
+
+def _spawn(
+    what: str, fn: Any, args: Any, nprocs: int | None, join: bool, daemon: bool, method: str
+) -> Any:
+    if world.world_size() > 1:  # torchrun has started them
+        with _launched(what):
+            return fn(world.local_ordinal(), *args)
+    count = nprocs or _count_devices()
+    if count > 1:
+        if _is_launched:
+            raise RuntimeError(f"{what}: this is a replica already, started by launch or spawn")
+        return _start(what, fn, args, count, join, daemon, method)
     if join:
         fn(0, *args)
         return None
-    return start_processes(
-        fn, args=args, nprocs=1, join=False, daemon=daemon, start_method=start_method
-    )
+    return start_processes(fn, args=args, nprocs=1, join=False, daemon=daemon, start_method=method)
 
 
 def launch(
@@ -63,31 +151,19 @@ def launch(
     start_method: str = "spawn",
     debug_single_process: bool = False,
 ) -> None:
-    """Call `fn(index, *args)` on every device; under torchrun, which has started a process for
-    each, here.
+    """Call `fn(index, *args)` on every device, in a process for each; under torchrun, which has
+    started them, here.
 
     Args:
-        fn: the program.
+        fn: the program; a function of a module where processes are started.
         args: its arguments after the index.
         start_method: how processes are started: "spawn", "fork" or "forkserver".
         debug_single_process: run on one device, in this process.
 
     Raises:
-        RuntimeError: under SPMD, where one process drives all devices.
-        NotImplementedError: there are several devices, or torchrun started several processes.
+        RuntimeError: under SPMD, in a replica, or where this process has used a device.
+        torch.multiprocessing.ProcessRaisedException: what the first replica that failed raised;
+            the others have been ended then.
     """
-    if is_spmd():
-        raise RuntimeError(
-            "launch: under SPMD one process drives all devices; call the function instead"
-        )
-    if "TORCHELASTIC_RUN_ID" in os.environ:
-        world_size = int(os.environ.get("WORLD_SIZE", "1"))
-        if world_size > 1:
-            raise NotImplementedError(
-                f"launch: torchrun started {world_size} processes, and replicas in several "
-                "processes are not supported yet; use --nproc-per-node=1"
-            )
-        fn(int(os.environ.get("LOCAL_RANK", "0")), *args)
-        return
-    nprocs = 1 if debug_single_process else None
-    spawn(fn, args=args, nprocs=nprocs, start_method=start_method)
+    _check_may_launch("launch")
+    _spawn("launch", fn, args, 1 if debug_single_process else None, True, False, start_method)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from torch_xla._spmd.mode import global_runtime_device_count
+from torch_xla._spmd.mode import runtime_device_count
 
 
 class Mesh:
@@ -33,7 +33,7 @@ class Mesh:
         self.device_ids = np.asarray(device_ids)
         self.mesh_shape = tuple(mesh_shape)
         self.axis_names = tuple(axis_names) if axis_names is not None else None
-        count = global_runtime_device_count()
+        count = runtime_device_count()
         numbers = sorted(self.device_ids.ravel().tolist())
         if math.prod(self.mesh_shape) != len(numbers):
             raise ValueError(f"Mesh: {len(numbers)} devices do not fill a grid of {mesh_shape}")
@@ -126,5 +126,5 @@ def get_global_mesh() -> Mesh | None:
 
 def get_1d_mesh(axis_name: str | None = None) -> Mesh:
     """All devices in a row."""
-    count = global_runtime_device_count()
+    count = runtime_device_count()
     return Mesh(np.arange(count), (count,), (axis_name,) if axis_name is not None else None)

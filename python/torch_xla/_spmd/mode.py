@@ -31,7 +31,7 @@ def is_spmd() -> bool:
     return _is_spmd
 
 
-def global_runtime_device_count() -> int:
-    """How many devices a mesh is made of: those of all processes. A virtual device counts as those
-    it stands for."""
+def runtime_device_count() -> int:
+    """How many devices of this process a mesh is made of. A virtual device counts as those it
+    stands for."""
     return _XLAC._device_count()

@@ -46,10 +46,24 @@ def all_reduce(
     return result
 
 
+class _AllGather(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, input: Tensor, dim: int) -> Tensor:
+        ctx.dim = dim
+        result: Tensor = collectives.all_gather(input, dim)
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, ...]:
+        grad = collectives.reduce_scatter(
+            collectives.REDUCE_SUM, grad_output, 1.0, ctx.dim, world.world_size()
+        )
+        return grad, None
+
+
 def all_gather(value: Tensor, dim: int = 0) -> Tensor:
     """`xm.all_gather` of one tensor; its gradient is the sum of the replicas' for this part."""
-    # Of one replica all operations have their gradients.
-    result: Tensor = collectives.all_gather(value, dim)
+    result: Tensor = _AllGather.apply(value, dim)  # type: ignore[no-untyped-call]
     return result
 
 
@@ -64,6 +78,32 @@ class SyncBatchNorm(nn.BatchNorm1d):
 
     def __init__(self, num_features: int, eps: float = 1e-5, momentum: float = 0.1) -> None:
         super().__init__(num_features, eps=eps, momentum=momentum)
+
+    def forward(self, input: Tensor) -> Tensor:
+        """The batch, normalised: [batch, features, ...]."""
+        count = world.world_size()
+        if count == 1 or not self.training:
+            return super().forward(input)
+        self._check_input_dim(input)
+        dims = [d for d in range(input.dim()) if d != 1]
+        shape = [1 if d in dims else -1 for d in range(input.dim())]
+        # Means of means: replicas have batches of one size.
+        mean = all_reduce(collectives.REDUCE_SUM, input.mean(dims), scale=1.0 / count)
+        centered = input - mean.view(shape)
+        spread = centered.square().mean(dims)
+        var = all_reduce(collectives.REDUCE_SUM, spread, scale=1.0 / count)
+        self._track(mean.detach(), var.detach(), count * input.numel() // input.size(1))
+        scale = torch.rsqrt(var + self.eps) * self.weight
+        return centered * scale.view(shape) + self.bias.view(shape)
+
+    def _track(self, mean: Tensor, var: Tensor, count: int) -> None:
+        """The running statistics take the unbiased variance of `count` values."""
+        assert self.num_batches_tracked is not None and self.momentum is not None
+        assert self.running_mean is not None and self.running_var is not None
+        with torch.no_grad():
+            self.num_batches_tracked.add_(1)
+            self.running_mean.lerp_(mean, self.momentum)
+            self.running_var.lerp_(var * (count / max(1, count - 1)), self.momentum)
 
     def _check_input_dim(self, input: Tensor) -> None:
         if input.dim() < 2:
@@ -80,5 +120,6 @@ def distributed_mm(w: Tensor, x: Tensor, split: int = 1) -> Tensor:
     """
     if w.size(1) % (split * world.world_size()) != 0:
         raise ValueError(f"distributed_mm: {w.size(1)} columns do not divide into {split} parts")
+    w = all_gather(w)
     parts = zip(w.chunk(split, 1), x.chunk(split, 0), strict=True)
     return torch.stack([a @ b for a, b in parts]).sum(0)

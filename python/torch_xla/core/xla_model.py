@@ -1,7 +1,6 @@
 """The functions that programs import as `xm`: devices, barriers, optimizer steps, saving.
 
-Many have a newer name at the top of the package; both stay. This process is one replica: what
-concerns several is the identity here.
+Many have a newer name at the top of the package; both stay.
 """
 
 from __future__ import annotations
@@ -59,6 +58,7 @@ from torch_xla._replicas.collectives import (
     xla_rendezvous as xla_rendezvous,
 )
 from torch_xla._replicas.groups import (
+    own_group,
     set_replication as set_replication,
     xla_replication_devices as xla_replication_devices,
 )
@@ -160,8 +160,16 @@ def reduce_gradients(
     groups: list[list[int]] | None = None,
     pin_layout: bool = True,
 ) -> None:
-    """Average the gradients over the replicas. There is one, so they are that already."""
-    del optimizer, groups, pin_layout
+    """Average the gradients over the replicas, in place.
+
+    Args:
+        optimizer: whose parameters' gradients they are.
+        groups: the replicas that average with each other; all by default.
+        pin_layout: accepted for compatibility.
+    """
+    size = own_group("reduce_gradients", groups).size
+    if size > 1:
+        all_reduce(REDUCE_SUM, _fetch_gradients(optimizer), 1.0 / size, groups, pin_layout)
 
 
 def optimizer_step(

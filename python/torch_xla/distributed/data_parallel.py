@@ -11,6 +11,7 @@ import torch
 
 from torch_xla import _devices
 from torch_xla._devices import DeviceLike
+from torch_xla._replicas import world
 from torch_xla._torch import device_module
 from torch_xla.distributed import parallel_loader as pl
 
@@ -30,7 +31,8 @@ class Context:
 
 
 class DataParallel:
-    """Runs a training or evaluation loop on each device, in a thread of its own.
+    """Runs a training or evaluation loop on each device, in a thread of its own. On several devices
+    the loops can't exchange anything yet: `xm.optimizer_step` raises.
 
     Args:
         network: a module, of which each device gets a copy, or what makes one, such as its class.
@@ -94,7 +96,7 @@ class DataParallel:
         def run(index: int) -> None:
             device = self._devices[index]
             try:
-                with device_module.device(device):
+                with device_module.device(device), world.as_thread(len(self._devices)):
                     numbered = enumerate(batches.per_device_loader(device))
                     results[index] = loop_fn(
                         self._models[index], numbered, device, self._contexts[index]

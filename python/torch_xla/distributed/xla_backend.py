@@ -1,9 +1,10 @@
-"""The backend `xla` of torch.distributed, of one replica.
+"""The backend `xla` of torch.distributed.
 
     import torch_xla.distributed.xla_backend
     torch.distributed.init_process_group("xla", init_method="xla://")
 
-Ranks and stores come from torch_xla.runtime. `pjrt://` is an older spelling of `xla://`.
+With `xla://` ranks and stores are those of torch_xla.runtime; `pjrt://` is an older spelling.
+Exchanges are recorded, as PyTorch's functional collectives, and are done when the program runs.
 """
 
 # torch's stubs give some of these methods several signatures; its dispatcher calls the first.
@@ -19,10 +20,22 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.rendezvous import register_rendezvous_handler
 
-from torch_xla._replicas import world
+from torch_xla import _XLAC
+from torch_xla._replicas import functional, meetings, world
+
+_REDUCTIONS = {
+    dist.ReduceOp.SUM: "sum",
+    dist.ReduceOp.AVG: "avg",
+    dist.ReduceOp.PRODUCT: "product",
+    dist.ReduceOp.MIN: "min",
+    dist.ReduceOp.MAX: "max",
+    dist.ReduceOp.BAND: "band",
+    dist.ReduceOp.BOR: "bor",
+    dist.ReduceOp.BXOR: "bxor",
+}
 
 
-class _Done(dist.Work):
+class _Recorded(dist.Work):
     """The handle of an exchange that was recorded."""
 
     def __init__(self, tensors: Sequence[Tensor]) -> None:
@@ -47,27 +60,52 @@ class _Done(dist.Work):
         return self._future.value()
 
 
-def _copy_all(outputs: Sequence[Tensor], inputs: Sequence[Tensor]) -> _Done:
-    for output, value in zip(outputs, inputs, strict=True):
+def _copy_all(outputs: Sequence[Tensor], values: Sequence[Tensor]) -> _Recorded:
+    for output, value in zip(outputs, values, strict=True):
         output.copy_(value.reshape(output.shape))
-    return _Done(outputs)
+    return _Recorded(outputs)
 
 
-def _check_alone(what: str, rank: int) -> None:
-    if rank != 0:
-        raise ValueError(f"{what}: there is no rank {rank}, the group has one replica")
+def _listed(tensors: Any) -> list[Tensor]:
+    return [tensors] if isinstance(tensors, Tensor) else list(tensors)
+
+
+def _reduction(opts: Any) -> str:
+    op = getattr(opts, "reduceOp", dist.ReduceOp.SUM) if opts is not None else dist.ReduceOp.SUM
+    for known, name in _REDUCTIONS.items():
+        if op == known:
+            return name
+    raise NotImplementedError(f"the backend xla does not reduce with {op}")
+
+
+def _root(opts: Any) -> int:
+    return 0 if opts is None else opts if isinstance(opts, int) else int(opts.rootRank)
 
 
 class ProcessGroupXla(dist.ProcessGroup):
-    """The exchanges of one replica with itself."""
+    """The exchanges of a group's members.
 
-    def __init__(self, store: Any, rank: int, size: int) -> None:
-        if size != 1:
-            raise NotImplementedError(
-                f"the backend xla serves one replica so far, and the group has {size}"
-            )
+    Args:
+        options: c10d's: rank, size and name of the group, and the ranks of its members in the job.
+    """
+
+    def __init__(self, options: Any) -> None:
+        rank, size = options.group_rank, options.group_size
         super().__init__(rank, size)  # type: ignore[call-arg]
-        self._store = store
+        members = options.global_ranks_in_group or range(size)
+        if size > 1 and size > world.world_size():
+            raise RuntimeError(
+                f"the backend xla: the group has {size} members, and this process knows of "
+                f"{world.world_size()} replicas; RANK and WORLD_SIZE must say so before the start"
+            )
+        self._group = meetings.group_of(members)
+        self._number = rank
+        self._id = options.group_id
+        # Functional collectives, as DTensor's, name the group as c10d does.
+        _XLAC._add_group(self._id, self._group.alias, self._group.members)
+
+    def __del__(self) -> None:
+        _XLAC._remove_group(self._id)
 
     def getBackendName(self) -> str:  # noqa: N802 (torch's name)
         return "xla"
@@ -77,63 +115,94 @@ class ProcessGroupXla(dist.ProcessGroup):
         return "xla"
 
     def allreduce(self, tensors: Any, opts: Any = None) -> Any:
-        del opts
-        return _Done([tensors] if isinstance(tensors, Tensor) else tensors)
+        given = _listed(tensors)
+        functional.all_reduce_(given, _reduction(opts), self._group.name)
+        return _Recorded(given)
 
-    def allreduce_coalesced(self, tensors: list[Tensor], opts: Any = None) -> Any:
-        del opts
-        return _Done(tensors)
+    allreduce_coalesced = allreduce
 
     def broadcast(self, tensors: Any, opts: Any = None) -> Any:
-        root = 0 if opts is None else opts if isinstance(opts, int) else opts.rootRank
-        _check_alone("broadcast", root)
-        return _Done([tensors] if isinstance(tensors, Tensor) else tensors)
+        given = _listed(tensors)
+        for tensor in given:
+            functional.broadcast_(tensor, _root(opts), self._group.name)
+        return _Recorded(given)
 
     def reduce(self, tensors: list[Tensor], opts: Any = None) -> Any:
-        _check_alone("reduce", getattr(opts, "rootRank", 0))
-        return _Done(tensors)
+        # Programs of all members are alike, so all of them get what the root is to have.
+        reduced = [
+            functional.all_reduce(tensor, _reduction(opts), self._group.name) for tensor in tensors
+        ]
+        if self._number == _root(opts):
+            return _copy_all(tensors, reduced)
+        return _Recorded(tensors)
+
+    def _gathered(self, tensor: Tensor) -> list[Tensor]:
+        return list(functional.all_gather(tensor, self._group.size, self._group.name).unbind(0))
 
     def allgather(self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any = None) -> Any:
         del opts
-        return _copy_all([output for (output,) in outputs], inputs)
+        values = [part for tensor in inputs for part in self._gathered(tensor)]
+        return _copy_all([output for listed in outputs for output in listed], values)
 
     def all_gather_single(self, output: Tensor, input: Tensor, opts: Any = None) -> Any:
         del opts
-        return _copy_all([output], [input])
+        return _copy_all([output], [torch.stack(self._gathered(input))])
 
     def all_gather_single_coalesced(
         self, outputs: list[Tensor], inputs: list[Tensor], opts: Any = None
     ) -> Any:
         del opts
-        return _copy_all(outputs, inputs)
+        return _copy_all(outputs, [torch.stack(self._gathered(tensor)) for tensor in inputs])
 
     def gather(self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any = None) -> Any:
-        _check_alone("gather", getattr(opts, "rootRank", 0))
-        return self.allgather(outputs, inputs)
+        values = [part for tensor in inputs for part in self._gathered(tensor)]
+        if self._number != _root(opts):
+            return _Recorded(inputs)
+        return _copy_all([output for listed in outputs for output in listed], values)
 
     def scatter(self, outputs: list[Tensor], inputs: list[list[Tensor]], opts: Any = None) -> Any:
-        _check_alone("scatter", getattr(opts, "rootRank", 0))
-        return _copy_all(outputs, [value for (value,) in inputs])
+        size = self._group.size
+        if self._number == _root(opts):
+            sent = [torch.stack(parts) for parts in inputs]
+        else:
+            sent = [output.new_zeros((size, *output.shape)) for output in outputs]
+        for stacked in sent:
+            functional.broadcast_(stacked, _root(opts), self._group.name)
+        return _copy_all(outputs, [stacked[self._number] for stacked in sent])
+
+    def _reduced_part(self, parts: Tensor, opts: Any) -> Tensor:
+        """This member's of the parts, [members, ...], reduced."""
+        return functional.reduce_scatter(
+            parts, _reduction(opts), self._group.size, self._group.name
+        )
 
     def reduce_scatter(
         self, outputs: list[Tensor], inputs: list[list[Tensor]], opts: Any = None
     ) -> Any:
-        del opts
-        return _copy_all(outputs, [value for (value,) in inputs])
+        return _copy_all(
+            outputs, [self._reduced_part(torch.stack(parts), opts) for parts in inputs]
+        )
 
     def reduce_scatter_single(self, output: Tensor, input: Tensor, opts: Any = None) -> Any:
-        del opts
-        return _copy_all([output], [input])
+        return self.reduce_scatter_single_coalesced([output], [input], opts)
 
     def reduce_scatter_single_coalesced(
         self, outputs: list[Tensor], inputs: list[Tensor], opts: Any = None
     ) -> Any:
-        del opts
-        return _copy_all(outputs, inputs)
+        size = self._group.size
+        parts = [self._reduced_part(tensor.reshape(size, -1), opts) for tensor in inputs]
+        return _copy_all(outputs, parts)
 
     def alltoall(self, outputs: list[Tensor], inputs: list[Tensor], opts: Any = None) -> Any:
         del opts
-        return _copy_all(outputs, inputs)
+        flat = torch.cat([tensor.reshape(-1) for tensor in inputs])
+        received = self._exchanged(
+            flat, [output.numel() for output in outputs], [tensor.numel() for tensor in inputs]
+        )
+        return _copy_all(outputs, received.split([output.numel() for output in outputs]))
+
+    def _exchanged(self, tensor: Tensor, output_sizes: list[int], input_sizes: list[int]) -> Tensor:
+        return functional.all_to_all(tensor, output_sizes, input_sizes, self._group.name)
 
     def all_to_all_single(
         self,
@@ -143,8 +212,11 @@ class ProcessGroupXla(dist.ProcessGroup):
         input_split_sizes: list[int],
         opts: Any = None,
     ) -> Any:
-        del output_split_sizes, input_split_sizes, opts
-        return _copy_all([output], [input])
+        del opts
+        size = self._group.size
+        outputs = output_split_sizes or [output.size(0) // size] * size
+        inputs = input_split_sizes or [input.size(0) // size] * size
+        return _copy_all([output], [self._exchanged(input, outputs, inputs)])
 
     # The names that DDP, in C++, and older callers use.
     _allgather_base = all_gather_single
@@ -155,30 +227,33 @@ class ProcessGroupXla(dist.ProcessGroup):
 
     def barrier(self, opts: Any = None) -> Any:
         del opts
-        return _Done([])
+        meetings.gather(f"barrier {self._id}", b"", self._group.members)
+        return _Recorded([])
 
     def send(self, tensors: list[Tensor], dst: int, tag: int) -> Any:
         del tensors, tag
-        raise ValueError(f"send: there is no other rank to send to, got {dst}")
+        raise NotImplementedError(f"the backend xla has no send yet, got one to rank {dst}")
 
     def recv(self, tensors: list[Tensor], src: int, tag: int) -> Any:
         del tensors, tag
-        raise ValueError(f"recv: there is no other rank to receive from, got {src}")
+        raise NotImplementedError(f"the backend xla has no recv yet, got one from rank {src}")
 
 
-def _create(store: Any, rank: int, size: int, timeout: Any) -> ProcessGroupXla:
-    del timeout
-    return ProcessGroupXla(store, rank, size)
+def _create(options: Any, backend_options: Any) -> ProcessGroupXla:
+    del backend_options
+    return ProcessGroupXla(options)
 
 
 def _rendezvous(url: str, timeout: Any = None, **kwargs: Any) -> Iterator[tuple[Any, int, int]]:
     del url, timeout, kwargs
-    yield torch._C._distributed_c10d.HashStore(), world.global_ordinal(), world.world_size()
+    size = world.world_size()
+    shared = meetings.store() if size > 1 else torch._C._distributed_c10d.HashStore()
+    yield shared, world.global_ordinal(), size
 
 
 def _install() -> None:
     if "XLA" not in dist.Backend.__dict__:
-        dist.Backend.register_backend("xla", _create, devices="xla")
+        dist.Backend.register_backend("xla", _create, extended_api=True, devices="xla")
         for scheme in ("xla", "pjrt"):
             register_rendezvous_handler(scheme, _rendezvous)
 

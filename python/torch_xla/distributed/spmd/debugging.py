@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from torch_xla import runtime
-from torch_xla._spmd.mode import global_runtime_device_count
+from torch_xla._spmd.mode import runtime_device_count
 from torch_xla._spmd.sharding import sharding_text
 
 _TILED = re.compile(r"\{devices=\[([\d,]+)\]([\d,]+)( last_tile_dim_replicate)?\}")
@@ -51,7 +51,7 @@ def visualize_sharding(
 def _tiles(sharding: str) -> list[list[list[int]]]:
     """The devices of each tile, by rows."""
     if sharding in ("{replicated}", "{manual}"):
-        return [[list(range(global_runtime_device_count()))]]
+        return [[list(range(runtime_device_count()))]]
     if found := _ONE.fullmatch(sharding):
         return [[[int(found[1])]]]
     found = _TILED.fullmatch(sharding)

@@ -1,0 +1,57 @@
+"""PyTorch's functional collectives, with their results waited for: of tensors on the device that is
+nothing, since reads wait; CPU tensors, as those of pickled objects, are there when these return."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+_OPS = torch.ops._c10d_functional
+
+
+def _done(result: Any) -> Any:
+    if isinstance(result, Tensor):
+        return _OPS.wait_tensor(result)
+    return [_OPS.wait_tensor(tensor) for tensor in result]
+
+
+def all_reduce(tensor: Tensor, op: str, group: str) -> Tensor:
+    """The reduction of all members' tensors."""
+    result: Tensor = _done(_OPS.all_reduce(tensor, op, group))
+    return result
+
+
+def all_reduce_(tensors: Sequence[Tensor], op: str, group: str) -> None:
+    """The same in place, of all tensors at once."""
+    if tensors:
+        _done(_OPS.all_reduce_coalesced_(list(tensors), op, group))
+
+
+def all_gather(tensor: Tensor, size: int, group: str) -> Tensor:
+    """All members' tensors, stacked: [size, ...]."""
+    result: Tensor = _done(_OPS.all_gather_into_tensor(tensor.unsqueeze(0), size, group))
+    return result
+
+
+def reduce_scatter(tensor: Tensor, op: str, size: int, group: str) -> Tensor:
+    """This member's part, along the first dimension, of the reduction."""
+    result: Tensor = _done(_OPS.reduce_scatter_tensor(tensor, op, size, group))
+    return result
+
+
+def all_to_all(
+    tensor: Tensor, output_sizes: Sequence[int], input_sizes: Sequence[int], group: str
+) -> Tensor:
+    """What all members send here, along the first dimension, of which each gets so many rows."""
+    result: Tensor = _done(
+        _OPS.all_to_all_single(tensor, list(output_sizes), list(input_sizes), group)
+    )
+    return result
+
+
+def broadcast_(tensor: Tensor, root: int, group: str) -> None:
+    """Replace the tensor by that of the member `root`."""
+    _done(_OPS.broadcast_(tensor, root, group))

@@ -1,0 +1,149 @@
+"""Where replicas meet: the job's store, and for every group of them a process group of c10d whose
+members exchange CPU tensors in the middle of programs."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+
+from torch_xla import _XLAC
+from torch_xla._replicas import world
+from torch_xla._settings import settings
+
+if TYPE_CHECKING:
+    from torch.distributed.distributed_c10d import GroupName
+
+
+@dataclasses.dataclass(frozen=True)
+class Group:
+    """Replicas that exchange with each other.
+
+    Attributes:
+        members: their numbers, in order.
+        name: what collectives take as `group_name`.
+        alias: what programs call it.
+    """
+
+    members: tuple[int, ...]
+    name: str
+    alias: str
+
+    @property
+    def size(self) -> int:
+        return len(self.members)
+
+    @property
+    def rank(self) -> int:
+        """This replica's place among the members."""
+        return self.members.index(world.global_ordinal())
+
+
+_lock = threading.Lock()
+_store: Any = None  # under _lock
+_groups: dict[tuple[int, ...], Group] = {}  # under _lock
+# c10d keeps references that do not count.
+_process_groups: list[Any] = []
+
+
+def timeout() -> datetime.timedelta:
+    """How long a replica waits for the others."""
+    return datetime.timedelta(seconds=float(settings.collective_timeout))
+
+
+def store() -> Any:
+    """The job's store, which all processes share."""
+    with _lock:
+        return _the_store()
+
+
+def _the_store() -> Any:
+    global _store
+    if _store is None:
+        from torch._C._distributed_c10d import PrefixStore
+        from torch.distributed.rendezvous import rendezvous
+
+        world.check_place()
+        found, _, _ = next(rendezvous("env://", timeout=timeout()))
+        _store = PrefixStore("torch_xla", found)
+    return _store
+
+
+def group_of(members: Sequence[int]) -> Group:
+    """The group of these replicas, of which this is one. All of them must ask for it."""
+    key = tuple(members)
+    with _lock:
+        if key not in _groups:
+            _groups[key] = _make(key)
+        return _groups[key]
+
+
+def whole_group() -> Group:
+    """The group of all replicas."""
+    return group_of(range(world.world_size()))
+
+
+def _make(members: tuple[int, ...]) -> Group:
+    # Programs of all replicas are alike if they name their groups by the order in which each
+    # replica made its own.
+    is_whole = len(members) == world.world_size()
+    others = sum(len(known) != world.world_size() for known in _groups)
+    group = f"{0 if is_whole else 1 + others}/{len(members)}"
+    name = _XLAC._process_group_name(group)
+    if len(members) > 1:
+        _connect(name, members)
+    _XLAC._add_group(name, group, members)
+    return Group(members, name, group)
+
+
+def _connect(name: str, members: tuple[int, ...]) -> None:
+    from torch._C._distributed_c10d import PrefixStore, _register_process_group
+    from torch.distributed import ProcessGroup, ProcessGroupGloo
+
+    rank = members.index(world.global_ordinal())
+    shared = PrefixStore("group/" + ",".join(map(str, members)), _the_store())
+    gloo = ProcessGroupGloo(shared, rank, len(members), timeout=timeout())
+    process_group = ProcessGroup(shared, rank, len(members))
+    process_group._set_default_backend(ProcessGroup.BackendType.GLOO)
+    process_group._register_backend(torch.device("cpu"), ProcessGroup.BackendType.GLOO, gloo)
+    group_name = cast("GroupName", name)
+    process_group._set_group_name(group_name)
+    _register_process_group(group_name, process_group)
+    _process_groups.append(process_group)
+
+
+_rounds: dict[str, int] = {}
+
+
+def gather(tag: str, payload: bytes, members: Sequence[int]) -> list[bytes]:
+    """Wait until all members are here, by the store alone.
+
+    Returns:
+        What each of them gave, in their order.
+
+    Raises:
+        TimeoutError: some have not come in time; they are named.
+    """
+    if len(members) == 1:
+        return [payload]
+    with _lock:
+        number = _rounds[tag] = _rounds.get(tag, 0) + 1
+    shared, rank = store(), world.global_ordinal()
+    shared.set(f"{tag}/{number}/{rank}", payload)
+    keys = {member: f"{tag}/{number}/{member}" for member in members}
+    try:
+        shared.wait(list(keys.values()), timeout())
+    except RuntimeError as error:
+        missing = [str(member) for member, key in keys.items() if not shared.check([key])]
+        raise TimeoutError(
+            f"{tag}: after {timeout().total_seconds():g} s replica {', '.join(missing)} is not here"
+        ) from error
+    found = [shared.get(key) for key in keys.values()]
+    # All are in this round, so nobody reads the last one any more.
+    if number > 1:
+        shared.delete_key(f"{tag}/{number - 1}/{rank}")
+    return found
