@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import gzip
+import os
 import pathlib
 import re
 import struct
 import subprocess
 import sys
 
+import pytest
 import torch
 from clone import ROOT
 from sklearn.datasets import load_digits
@@ -16,13 +18,14 @@ from sklearn.datasets import load_digits
 EXAMPLE = ROOT / "examples" / "mnist.py"
 
 
-def run_example(*args: str) -> str:
+def run_example(*args: str, example: pathlib.Path = EXAMPLE, devices: int = 1) -> str:
     done = subprocess.run(
-        [sys.executable, "-P", str(EXAMPLE), *args],
+        [sys.executable, str(example), *args],
         capture_output=True,
         text=True,
         timeout=500,
         check=False,
+        env={**os.environ, "CPU_NUM_DEVICES": str(devices)},
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -72,3 +75,12 @@ def test_missing_files_are_named(tmp_path):
     )
     assert done.returncode != 0
     assert "train-images-idx3-ubyte" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["data_parallel.py", "ddp.py"])
+def test_digits_are_learnt_by_two_replicas(name):
+    path = EXAMPLE.with_name(name)
+    assert len(path.read_text().splitlines()) < 100
+    printed = run_example("--epochs", "6", example=path, devices=2)
+    share = re.search(r"test accuracy ([\d.]+)% on 2 replicas", printed)
+    assert share is not None and float(share[1]) >= 90.0

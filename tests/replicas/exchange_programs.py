@@ -1,0 +1,226 @@
+"""Run by test_exchanges.py with CPU_NUM_DEVICES=n: every collective on n replicas against NumPy.
+Each replica knows the inputs of all others, so it knows its results."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+import torch_xla
+import torch_xla.core.xla_model as xm
+import torch_xla.runtime as xr
+from torch_xla._replicas import meetings
+
+DTYPES = (
+    *(torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
+    *(torch.uint16, torch.uint32, torch.uint64),
+    *(torch.float16, torch.bfloat16, torch.float32, torch.float64),
+    *(torch.complex64, torch.complex128, torch.float8_e4m3fn),
+)
+SHAPES = ((), (1,), (7,), (3, 5), (0,), (2, 0, 3), (4, 3, 2))
+_REDUCE = {
+    "sum": np.add,
+    "product": np.multiply,
+    "min": np.minimum,
+    "max": np.maximum,
+    "band": np.bitwise_and,
+    "bor": np.bitwise_or,
+    "bxor": np.bitwise_xor,
+}
+_XM = {xm.REDUCE_SUM: "sum", xm.REDUCE_MUL: "product", xm.REDUCE_MIN: "min", xm.REDUCE_MAX: "max"}
+
+
+def value_of(rank: int, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+    """What replica `rank` gives: small whole numbers, exact in every dtype and order."""
+    count = int(np.prod(shape))
+    numbers = (torch.arange(count) * 7 + rank * 3 + 1) % 5
+    if dtype.is_complex:
+        return (
+            torch.complex(numbers.double(), (numbers * 2 - rank).double()).reshape(shape).to(dtype)
+        )
+    if dtype.is_floating_point or dtype.is_signed:
+        numbers = numbers - 2
+    return numbers.reshape(shape).to(dtype)
+
+
+def as_array(tensor: Tensor) -> np.ndarray:
+    if tensor.dtype in (torch.bfloat16, torch.float8_e4m3fn):
+        tensor = tensor.float()
+    return tensor.cpu().numpy()
+
+
+def reduced(op: str, parts: Sequence[Tensor]) -> np.ndarray:
+    arrays = [as_array(part) for part in parts]
+    total = arrays[0]
+    for array in arrays[1:]:
+        total = _REDUCE[op](total, array)
+    return total
+
+
+# What was exchanged and what it must be: looked at together, so that a program has many exchanges.
+_results: list[tuple[str, Tensor, np.ndarray, torch.dtype]] = []
+
+
+def check(what: str, actual: Tensor, expected: np.ndarray, dtype: torch.dtype) -> None:
+    _results.append((what, actual, expected, dtype))
+
+
+def look() -> None:
+    torch_xla.sync()
+    for what, actual, expected, dtype in _results:
+        assert actual.dtype == dtype, f"{what}: {actual.dtype}"
+        got, want = as_array(actual), np.asarray(expected)
+        assert got.shape == want.shape, f"{what}: {got.shape} for {want.shape}"
+        assert np.array_equal(got, want), f"{what}: {got.tolist()} for {want.tolist()}"
+    _results.clear()
+
+
+def groupings(size: int) -> Iterator[list[list[int]] | None]:
+    yield None
+    yield [[i] for i in range(size)]
+    if size == 4:
+        yield [[0, 2], [3, 1]]
+        yield [[0], [1, 2, 3]]
+    if size == 3:
+        yield [[0, 2], [1]]
+
+
+def members_of(groups: list[list[int]] | None, rank: int, size: int) -> list[int]:
+    return next(g for g in groups or [list(range(size))] if rank in g)
+
+
+def reductions_of(dtype: torch.dtype) -> list[str]:
+    names = ["sum"]
+    if not dtype.is_complex:
+        names += ["product", "min", "max"]
+    if not dtype.is_complex and not dtype.is_floating_point:
+        names += ["band", "bor", "bxor"]
+    return names
+
+
+def check_reductions(rank: int, size: int) -> None:
+    group = meetings.whole_group()
+    for dtype, shape in itertools.product(DTYPES, SHAPES):
+        if shape == SHAPES[0]:
+            look()
+        own = value_of(rank, shape, dtype).to("xla")
+        parts = [value_of(r, shape, dtype) for r in range(size)]
+        for op in reductions_of(dtype):
+            got = torch.ops._c10d_functional.all_reduce(own, op, group.name)
+            check(f"all_reduce {op} {dtype} {shape}", got, reduced(op, parts), dtype)
+            break_off = dtype in (torch.bool, torch.float8_e4m3fn)  # numpy adds otherwise
+            if shape == (4, 3, 2) and op in ("sum", "max") and not break_off:
+                check_scatters(rank, size, dtype, op)
+        if dtype.is_floating_point and dtype.itemsize > 1:
+            got = torch.ops._c10d_functional.all_reduce(own * size, "avg", group.name)
+            check(f"all_reduce avg {dtype} {shape}", got, reduced("sum", parts), dtype)
+
+
+def check_scatters(rank: int, size: int, dtype: torch.dtype, op: str) -> None:
+    name = meetings.whole_group().name
+    shape = (2 * size, 3)
+    own = value_of(rank, shape, dtype).to("xla")
+    want = reduced(op, [value_of(r, shape, dtype) for r in range(size)])
+    got = torch.ops._c10d_functional.reduce_scatter_tensor(own, op, size, name)
+    check(f"reduce_scatter {op} {dtype}", got, want[2 * rank : 2 * rank + 2], dtype)
+
+
+def check_moves(rank: int, size: int) -> None:
+    for dtype, shape in itertools.product(DTYPES, SHAPES[1:]):
+        if shape == SHAPES[1]:
+            look()
+        own = value_of(rank, shape, dtype).to("xla")
+        parts = [value_of(r, shape, dtype) for r in range(size)]
+        arrays = [as_array(part) for part in parts]
+        what = f"{dtype} {shape}"
+        for dim in range(-1, len(shape)):
+            want = np.concatenate(arrays, dim)
+            check(f"all_gather {dim} {what}", xm.all_gather(own, dim), want, dtype)
+        sent = [own.clone()]
+        xm.collective_broadcast(sent, size - 1)
+        check(f"broadcast {what}", sent[0], arrays[size - 1], dtype)
+        got = xm.collective_permute(own, [[i, (i + 1) % size] for i in range(size)])
+        check(f"collective_permute {what}", got, arrays[(rank - 1) % size], dtype)
+        got = xm.collective_permute(own, [[0, 1]])
+        check(f"to one {what}", got, arrays[0] if rank == 1 else arrays[0] * 0, dtype)
+        wide = own.unsqueeze(0).expand(size, *shape) if 0 not in shape else own.new_zeros(size, 0)
+        got = xm.all_to_all(wide, 0, wide.dim() - 1, size)
+        want = np.concatenate([as_array(p)[None] for p in parts], wide.dim() - 1)
+        if 0 not in shape:
+            check(f"all_to_all {what}", got, want, dtype)
+
+
+def check_groups(rank: int, size: int) -> None:
+    for groups in groupings(size):
+        members = members_of(groups, rank, size)
+        parts = [value_of(r, (4, 6), torch.float32) for r in members]
+        own = value_of(rank, (4, 6), torch.float32).to("xla")
+        for xm_op, op in _XM.items():
+            got = xm.all_reduce(xm_op, own, scale=0.5, groups=groups)
+            check(f"{groups} {op}", got, reduced(op, parts) * np.float32(0.5), torch.float32)
+        listed = [own.clone(), own.double(), own[0].clone()]
+        assert xm.all_reduce(xm.REDUCE_SUM, listed, groups=groups) is listed
+        total = reduced("sum", parts)
+        for got, want in zip(listed, (total, total.astype(np.float64), total[0]), strict=True):
+            check(f"{groups} list", got, want, got.dtype)
+        look()
+        gathered = xm.all_gather(own, 1, groups=groups)
+        check(f"{groups}", gathered, np.concatenate([p.numpy() for p in parts], 1), torch.float32)
+
+
+def check_uneven(rank: int, size: int) -> None:
+    """Each replica r sends r + s rows to replica s."""
+    name = meetings.whole_group().name
+
+    def rows(source: int, target: int) -> Tensor:
+        return torch.full((source + target, 2), 10.0 * source + target)
+
+    own = torch.cat([rows(rank, target) for target in range(size)]).to("xla")
+    got = torch.ops._c10d_functional.all_to_all_single(
+        own, [r + rank for r in range(size)], [rank + t for t in range(size)], name
+    )
+    want = torch.cat([rows(source, rank) for source in range(size)])
+    check("uneven", got, want.numpy(), torch.float32)
+
+
+def check_reads_in_the_middle(rank: int, size: int) -> None:
+    """One replica reads where others do not: exchanges are made once, in their order."""
+    x = torch.ones(3, device="xla") * rank
+    first = xm.all_reduce(xm.REDUCE_SUM, x)
+    if rank == 0:
+        assert first.tolist() == [size * (size - 1) / 2] * 3
+    second = xm.all_reduce(xm.REDUCE_MAX, first + x)
+    if rank == size - 1:
+        str(second)
+    third = xm.all_reduce(xm.REDUCE_SUM, second)
+    torch_xla.sync()
+    total = size * (size - 1) / 2
+    assert third.tolist() == [size * (total + size - 1)] * 3, third.tolist()
+
+
+CHECKS = {
+    "reductions": check_reductions,
+    "moves": check_moves,
+    "groups": check_groups,
+    "uneven": check_uneven,
+    "reads": check_reads_in_the_middle,
+}
+
+
+def run(index: int, names: Sequence[str]) -> None:
+    rank, size = xr.global_ordinal(), xr.world_size()
+    assert index == rank == xr.local_ordinal()
+    for name in names:
+        CHECKS[name](rank, size)
+        look()
+    xm.rendezvous("end")
+    xm.master_print("passed", *names)
+
+
+if __name__ == "__main__":
+    torch_xla.launch(run, args=(sys.argv[1:] or list(CHECKS),))

@@ -1,0 +1,172 @@
+"""Replicas in processes of their own: what they exchange is right, and what goes wrong ends on each
+of them with an error that says what."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import subprocess
+import sys
+import textwrap
+import time
+
+import pytest
+
+import torch_xla.runtime as xr
+
+pytestmark = pytest.mark.skipif(
+    xr.device_type() != "CPU", reason="processes meet on the CPU's platform alone"
+)
+
+FOLDER = pathlib.Path(__file__).parent
+
+
+def run(
+    program: list[str], count: int, code: int = 0, timeout: float = 280, **environment: str
+) -> str:
+    """What a program of `count` replicas prints, on both streams."""
+    done = subprocess.run(
+        [sys.executable, *program],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "CPU_NUM_DEVICES": str(count), **environment},
+        timeout=timeout,
+        check=False,
+    )
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def torchrun(count: int, program: list[str]) -> str:
+    return run(
+        ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={count}", *program], 1
+    )
+
+
+@pytest.mark.parametrize("count", [2, 3, 4])
+def test_exchanges_are_those_of_numpy(count):
+    names = ["reductions", "moves", "groups", "uneven", "reads"]
+    if count == 2:
+        names.remove("moves")  # the longest
+    out = run([str(FOLDER / "exchange_programs.py"), *names], count)
+    assert f"passed {' '.join(names)}" in out
+
+
+@pytest.mark.parametrize("start", ["launch", "torchrun"])
+def test_training_is_that_of_one_device(start):
+    program = str(FOLDER / "training_programs.py")
+    out = run([program], 2) if start == "launch" else torchrun(2, [program])
+    assert "passed optimizer_step norms ddp" in out
+
+
+def failing(body: str, **environment: str) -> str:
+    """What a launch of two prints whose replicas run `body`, and fail."""
+    program = f"""
+import os, signal, sys, time, torch, torch_xla, torch_xla.core.xla_model as xm
+import torch_xla.runtime as xr
+def run(index):
+{textwrap.indent(textwrap.dedent(body), "    ")}
+"""
+    path = pathlib.Path(environment.pop("folder")) / "program.py"
+    path.write_text(program + '\nif __name__ == "__main__":\n    torch_xla.launch(run)\n')
+    return run([str(path)], 2, code=1, timeout=90, **environment)
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("x = torch.ones(4 + index, device='xla')", ("f32[4], sum", "f32[5], sum")),
+        (
+            "x = torch.ones(4, device='xla', dtype=(torch.float32, torch.float64)[index])",
+            ("f32[4], sum", "f64[4], sum"),
+        ),
+        (
+            "x = torch.ones(4, device='xla')\nif index: xm.all_gather(x)",
+            ("all_reduce(f32[4], sum", "all_gather_into_tensor(f32[1,4], 2"),
+        ),
+    ],
+)
+def test_different_exchanges_are_found_before_they_are_made(tmp_path, body, words):
+    out = failing(
+        f"{body}\ny = xm.all_reduce(xm.REDUCE_SUM, x)\nprint(y.sum().item())",
+        folder=str(tmp_path),
+        XLA_COLLECTIVE_TIMEOUT="20",
+    )
+    assert "replicas are about to exchange different things: number 1 of this program is" in out
+    assert all(word in out for word in words), out
+    assert "on rank 0" in out and "on rank 1" in out
+
+
+def test_another_reduction_is_found(tmp_path):
+    out = failing(
+        """
+        x = torch.ones(4, device="xla")
+        y = xm.all_reduce((xm.REDUCE_SUM, xm.REDUCE_MAX)[index], x)
+        y.sum().item()
+        """,
+        folder=str(tmp_path),
+    )
+    assert "all_reduce(f32[4], sum" in out and "all_reduce(f32[4], max" in out
+
+
+def test_a_replica_that_raises_ends_all(tmp_path):
+    start = time.monotonic()
+    out = failing(
+        """
+        xm.all_reduce(xm.REDUCE_SUM, torch.ones(2, device="xla")).sum().item()
+        if index == 1:
+            raise LookupError("on one of them")
+        xm.all_reduce(xm.REDUCE_SUM, torch.ones(2, device="xla")).sum().item()
+        """,
+        folder=str(tmp_path),
+    )
+    assert "LookupError: on one of them" in out or "all_reduce of ranks [0, 1]" in out
+    assert time.monotonic() - start < 60
+
+
+def test_a_replica_that_is_killed_ends_all(tmp_path):
+    out = failing(
+        """
+        xm.all_reduce(xm.REDUCE_SUM, torch.ones(2, device="xla")).sum().item()
+        if index == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        xm.all_reduce(xm.REDUCE_SUM, torch.ones(2, device="xla")).sum().item()
+        """,
+        folder=str(tmp_path),
+    )
+    assert "SIGKILL" in out or "all_reduce of ranks [0, 1]" in out
+
+
+def test_who_is_missing_is_named(tmp_path):
+    out = failing(
+        """
+        if index == 0:
+            xm.rendezvous("here")
+        time.sleep(60)
+        """,
+        folder=str(tmp_path),
+        XLA_COLLECTIVE_TIMEOUT="3",
+    )
+    assert "rendezvous here: after 3 s replica 1 is not here" in out
+
+
+def test_groups_of_another_backend_are_refused(tmp_path):
+    out = failing(
+        """
+        import torch.distributed as dist
+        dist.init_process_group("gloo")
+        dist.all_reduce(torch.ones(2, device="xla"))
+        """,
+        folder=str(tmp_path),
+    )
+    assert "can't exchange tensors of the device xla" in out
+
+
+def test_a_launch_in_a_replica_and_after_a_device_was_used(tmp_path):
+    out = failing("torch_xla.launch(run)", folder=str(tmp_path))
+    assert "this is a replica already" in out
+    path = tmp_path / "used.py"
+    path.write_text(
+        "import torch, torch_xla\ntorch.ones(1, device='xla')\ntorch_xla.launch(print)\n"
+    )
+    assert "touch no device before" in run([str(path)], 2, code=1)

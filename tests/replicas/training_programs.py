@@ -1,0 +1,127 @@
+"""Run by test_exchanges.py, with launch or under torchrun: a model trained by n replicas has
+the losses and weights of one device with the n-fold batch."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+import torch_xla
+import torch_xla.core.functions as xf
+import torch_xla.core.xla_model as xm
+import torch_xla.distributed.parallel_loader as pl
+import torch_xla.distributed.xla_backend
+import torch_xla.runtime as xr
+
+STEPS, BATCH = 4, 6
+
+
+def mlp() -> nn.Module:
+    return nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3))
+
+
+def cnn(norm: Callable[[int], nn.Module] = nn.BatchNorm2d) -> nn.Module:
+    return nn.Sequential(
+        nn.Unflatten(1, (2, 2, 2)), nn.Conv2d(2, 4, 3, padding=1), norm(4), nn.ReLU(),
+        nn.Flatten(), nn.Linear(16, 3),
+    )  # fmt: skip
+
+
+def batches(rank: int, size: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """The part of each step's batch that is for one of the replicas."""
+    for step in range(STEPS):
+        generator = torch.Generator().manual_seed(step)
+        x = torch.randn(BATCH * size, 8, generator=generator)
+        y = torch.randint(3, (BATCH * size,), generator=generator)
+        yield x[rank * BATCH : (rank + 1) * BATCH], y[rank * BATCH : (rank + 1) * BATCH]
+
+
+def expected(make: Callable[[], nn.Module], size: int) -> tuple[list[float], dict[str, Tensor]]:
+    """On the CPU, by one process with the whole batch."""
+    torch.manual_seed(7)
+    model = make()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    losses = []
+    parts = zip(*(batches(rank, size) for rank in range(size)), strict=True)
+    for step in parts:
+        x, y = (torch.cat([part[i] for part in step]) for i in range(2))
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses, model.state_dict()
+
+
+def check(losses: list[float], model: nn.Module, make: Callable[[], nn.Module]) -> None:
+    want_losses, want = expected(make, xr.world_size())
+    mean = xm.mesh_reduce(
+        "losses", losses, lambda all_: [sum(s) / len(s) for s in zip(*all_, strict=True)]
+    )
+    torch.testing.assert_close(mean, want_losses, rtol=1e-4, atol=1e-5)
+    got = {k.removeprefix("module."): v.cpu() for k, v in model.state_dict().items()}
+    torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
+
+
+def train(model: nn.Module, step: Callable[[torch.optim.Optimizer], object]) -> list[float]:
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    own = list(batches(xr.global_ordinal(), xr.world_size()))
+    losses = []
+    for x, y in pl.MpDeviceLoader(own, torch_xla.device()):
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        step(optimizer)
+        losses.append(loss.detach())
+    return [loss.item() for loss in losses]
+
+
+def by_optimizer_step() -> None:
+    torch.manual_seed(7 + xr.global_ordinal())  # every replica has other weights at first
+    model = mlp().to("xla")
+    if xr.global_ordinal() == 0:
+        torch.manual_seed(7)
+        model.load_state_dict(mlp().state_dict())
+    xm.broadcast_master_param(model)
+    check(train(model, xm.optimizer_step), model, mlp)
+
+
+def with_synchronized_norms() -> None:
+    def norm(features: int) -> nn.Module:
+        return xf.SyncBatchNorm(features)
+
+    torch.manual_seed(7)
+    model = cnn(norm).to("xla")
+    check(train(model, xm.optimizer_step), model, cnn)
+
+
+def by_ddp() -> None:
+    dist.init_process_group("xla", init_method="xla://")
+    assert (dist.get_rank(), dist.get_world_size()) == (xr.global_ordinal(), xr.world_size())
+    torch.manual_seed(7 + xr.global_ordinal())
+    model = mlp().to("xla")
+    if xr.global_ordinal() == 0:
+        torch.manual_seed(7)
+        model.load_state_dict(mlp().state_dict())
+    replicated = nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)
+    check(train(replicated, lambda optimizer: optimizer.step()), replicated, mlp)
+    dist.destroy_process_group()
+
+
+WAYS = {"optimizer_step": by_optimizer_step, "norms": with_synchronized_norms, "ddp": by_ddp}
+
+
+def run(index: int, names: list[str]) -> None:
+    for name in names:
+        WAYS[name]()
+    before = torch_xla._XLAC._computation_stats()
+    xm.rendezvous("end")
+    xm.master_print("passed", *names, before[0] > 0)
+
+
+if __name__ == "__main__":
+    torch_xla.launch(run, args=(sys.argv[1:] or list(WAYS),))
