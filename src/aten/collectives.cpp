@@ -215,6 +215,15 @@ void enter(Group& group, const runtime::HostCall& call) {
   --group.agreed;
 }
 
+// `destroy_process_group` makes c10d forget all groups, ours too.
+void register_again(const std::string& name, const GroupPtr& process_group) {
+  try {
+    c10d::resolve_process_group(name);
+  } catch (const c10::Error&) {
+    c10d::register_process_group(name, process_group);
+  }
+}
+
 void write_results(const runtime::HostCall& call, const torch::jit::Stack& stack) {
   static const auto wait = c10::Dispatcher::singleton()
                                .findSchemaOrThrow("_c10d_functional::wait_tensor", "")
@@ -291,6 +300,7 @@ void run_collective(const runtime::HostCall& call, const c10::OperatorHandle& op
   const std::shared_ptr<Group> group = groups().find(name);
   try {
     if (call.has_attribute(ops::kAtenCallNumber)) enter(*group, call);
+    register_again(process_group_name(name), group->process_group);
     stack.back() = process_group_name(name);
     op.callBoxed(&stack);
     write_results(call, stack);

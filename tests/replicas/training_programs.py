@@ -112,7 +112,55 @@ def by_ddp() -> None:
     dist.destroy_process_group()
 
 
-WAYS = {"optimizer_step": by_optimizer_step, "norms": with_synchronized_norms, "ddp": by_ddp}
+def by_tensor_parallel() -> None:
+    """Each replica has a part of each layer, and all of the batch."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+    from torch.distributed.tensor.parallel import (
+        ColwiseParallel,
+        RowwiseParallel,
+        parallelize_module,
+    )
+
+    dist.init_process_group("xla", init_method="xla://")
+    size = xr.world_size()
+    mesh = init_device_mesh("xla", (size,))
+    whole = torch.arange(10.0).view(5, 2)
+    spread = distribute_tensor(whole, mesh, [Shard(0)])  # in uneven parts
+    assert spread.to_local().device.type == "xla" and spread.to_local().size(0) < 5
+    assert torch.equal(spread.full_tensor().cpu(), whole)
+    assert torch.equal((spread.redistribute(mesh, [Replicate()]) * 2).to_local().cpu(), whole * 2)
+    torch.manual_seed(7)
+    model = parallelize_module(
+        mlp().to("xla"), mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()}
+    )
+    assert model[0].weight.to_local().numel() * size == model[0].weight.numel()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, foreach=False)
+    losses = []
+    for step in zip(*(batches(rank, size) for rank in range(size)), strict=True):
+        x, y = (torch.cat([part[i] for part in step]).to("xla") for i in range(2))
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        torch_xla.sync()
+        losses.append(loss.item())
+    want_losses, want = expected(mlp, size)
+    torch.testing.assert_close(losses, want_losses, rtol=1e-4, atol=1e-5)
+    got = {
+        key: (value.full_tensor() if hasattr(value, "full_tensor") else value).cpu()
+        for key, value in model.state_dict().items()
+    }
+    torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
+    dist.destroy_process_group()
+
+
+WAYS = {
+    "optimizer_step": by_optimizer_step,
+    "norms": with_synchronized_norms,
+    "ddp": by_ddp,
+    "tensor_parallel": by_tensor_parallel,
+}
 
 
 def run(index: int, names: list[str]) -> None:

@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.distributed.rendezvous import register_rendezvous_handler
 
 from torch_xla import _XLAC
-from torch_xla._replicas import functional, meetings, world
+from torch_xla._replicas import device_mesh, functional, meetings, world
 
 _REDUCTIONS = {
     dist.ReduceOp.SUM: "sum",
@@ -109,6 +109,13 @@ class ProcessGroupXla(dist.ProcessGroup):
 
     def getBackendName(self) -> str:  # noqa: N802 (torch's name)
         return "xla"
+
+    def getGroupName(self) -> str:  # noqa: N802 (torch's name)
+        return str(self._id)
+
+    @property
+    def group_name(self) -> str:
+        return str(self._id)
 
     @property
     def pg_name(self) -> str:
@@ -256,6 +263,7 @@ def _install() -> None:
         dist.Backend.register_backend("xla", _create, extended_api=True, devices="xla")
         for scheme in ("xla", "pjrt"):
             register_rendezvous_handler(scheme, _rendezvous)
+        device_mesh.install()
 
 
 _install()

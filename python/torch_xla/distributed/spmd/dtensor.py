@@ -9,8 +9,9 @@ import numpy as np
 import torch
 from torch import nn
 
+from torch_xla._replicas import device_mesh as replicas
 from torch_xla._spmd.mesh import Mesh
-from torch_xla.distributed.spmd.sharded_tensor import XLAShardedTensor, mark_sharding
+from torch_xla.distributed.spmd.sharded_tensor import mark_sharding
 
 
 def convert_to_xla_mesh(device_mesh: Any) -> Mesh:
@@ -44,14 +45,16 @@ def convert_to_xla_partition_spec(
 
 def xla_distribute_tensor(
     tensor: torch.Tensor, device_mesh: Any, placements: Sequence[Any] | None = None
-) -> XLAShardedTensor:
-    """A tensor spread over a mesh, which here has one device.
+) -> Any:
+    """A tensor spread over a mesh of one device, or of replicas (then it is a DTensor).
 
     Args:
         tensor: the tensor, on any device.
         device_mesh: a `torch.distributed.DeviceMesh` of xla devices.
         placements: by axis, `Shard(dim)` or `Replicate()`; replicated by default.
     """
+    if replicas.is_of_replicas(device_mesh):
+        return replicas.distribute_tensor(tensor, device_mesh, placements)
     mesh = convert_to_xla_mesh(device_mesh)
     moved = tensor if tensor.device.type == "xla" else tensor.to("xla")
     spec = convert_to_xla_partition_spec(moved, placements or ())
@@ -91,6 +94,8 @@ def xla_distribute_module(
     for name, child in module.named_modules():
         if partition_fn is not None:
             partition_fn(name, child, device_mesh)
+        if replicas.is_of_replicas(device_mesh):
+            replicas.replicate_rest(child, device_mesh)
     if input_fn is not None:
         module.register_forward_pre_hook(lambda m, inputs: input_fn(m, inputs, device_mesh))
     if output_fn is not None:
