@@ -224,6 +224,11 @@ void register_again(const std::string& name, const GroupPtr& process_group) {
   }
 }
 
+// `all_reduce_` of `all_reduce`: it can be told where the result is to be.
+std::optional<c10::OperatorHandle> in_place_variant(const c10::OperatorHandle& op) {
+  return c10::Dispatcher::singleton().findSchema({op.operator_name().name + "_", ""});
+}
+
 void write_results(const runtime::HostCall& call, const torch::jit::Stack& stack) {
   static const auto wait = c10::Dispatcher::singleton()
                                .findSchemaOrThrow("_c10d_functional::wait_tensor", "")
@@ -235,7 +240,7 @@ void write_results(const runtime::HostCall& call, const torch::jit::Stack& stack
     const at::Tensor result = wait.call(stack[i].toTensor());
     base::internal_check(result.sizes() == output.sizes(),
                          "a collective's result is not as recorded");
-    output.copy_(result);
+    if (result.const_data_ptr() != output.const_data_ptr()) output.copy_(result);
   }
   const at::Tensor before = tensor_over(call.input(call.num_inputs() - 1));
   tensor_over(call.output(stack.size())).copy_(before + 1);
@@ -302,7 +307,12 @@ void run_collective(const runtime::HostCall& call, const c10::OperatorHandle& op
     if (call.has_attribute(ops::kAtenCallNumber)) enter(*group, call);
     register_again(process_group_name(name), group->process_group);
     stack.back() = process_group_name(name);
-    op.callBoxed(&stack);
+    const auto in_place = in_place_variant(op);
+    if (in_place.has_value()) {
+      at::Tensor output = tensor_over(call.output(0));
+      stack.front() = output.copy_(stack.front().toTensor());
+    }
+    in_place.value_or(op).callBoxed(&stack);
     write_results(call, stack);
   } catch (const base::Error&) {
     throw;

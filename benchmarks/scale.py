@@ -1,0 +1,118 @@
+"""Replicas in processes of this machine, beside gloo with plain PyTorch CPU tensors: an exchange of
+several sizes, and training steps beside those of DistributedDataParallel.
+
+    CPU_NUM_DEVICES=2 python benchmarks/scale.py
+
+The two take turns in every process. Figures are those of the slowest process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable
+
+import torch
+import torch.distributed as dist
+from measure import print_table, ratio, take_turns
+from torch.nn.parallel import DistributedDataParallel
+from workloads import TrainingStep
+
+import torch_xla
+import torch_xla.core.xla_model as xm
+import torch_xla.runtime as xr
+
+SIZES = {"4 B": 1, "4 KB": 1 << 10, "4 MB": 1 << 20, "64 MB": 1 << 24}
+MODELS = ("MLP", "MNIST CNN", "GPT-2")
+LIMIT = 1.2
+# What a recorded exchange may cost beyond that.
+OVERHEAD_SECONDS = 50e-6
+
+
+def slowest(seconds: float) -> float:
+    """Of all replicas."""
+    return float(xm.mesh_reduce("slowest", seconds, max))
+
+
+def by_turns(
+    eager: Callable[[], object], ours: Callable[[], object], samples: int
+) -> tuple[float, float]:
+    """Medians of both; the replicas begin each sample together."""
+    timings = take_turns([eager, ours], samples, warmups=2, after=dist.barrier)
+    theirs, own = (slowest(timing.median()) for timing in timings)
+    return theirs, own
+
+
+def exchanges(samples: int) -> list[list[str]]:
+    rows = []
+    for label, count in SIZES.items():
+        plain = torch.ones(count)
+        tensor = torch.ones(count, device="xla")
+
+        def exchange(tensor: torch.Tensor = tensor) -> None:
+            result = xm.all_reduce(xm.REDUCE_SUM, tensor)
+            torch_xla.sync(wait=True)
+            del result
+
+        def gloo(plain: torch.Tensor = plain) -> None:
+            dist.all_reduce(plain.clone())
+
+        theirs, own = by_turns(gloo, exchange, samples)
+        is_over = own > theirs * LIMIT + OVERHEAD_SECONDS
+        rows.append(
+            [
+                f"all_reduce, {label}",
+                f"{theirs * 1e3:.3f}",
+                f"{own * 1e3:.3f}",
+                ratio(own / theirs, 0.0 if is_over else None),
+            ]
+        )
+    return rows
+
+
+class Replicated(TrainingStep):
+    """A step whose gradients are averaged over the replicas."""
+
+    def run(self) -> torch.Tensor:
+        self.optimizer.zero_grad()
+        outputs = self.model(self.inputs)
+        loss: torch.Tensor = self.loss_of(outputs.flatten(0, -2), self.targets.flatten())
+        loss.backward()
+        xm.optimizer_step(self.optimizer)
+        torch_xla.sync(wait=True)
+        return loss
+
+
+def steps(samples: int) -> list[list[str]]:
+    rows = []
+    for name in MODELS:
+        theirs_step = TrainingStep(name, torch.device("cpu"))
+        theirs_step.model = DistributedDataParallel(theirs_step.model)
+        our_step = Replicated(name, torch_xla.device())
+        theirs, own = by_turns(theirs_step.run, our_step.run, samples)
+        rows.append(
+            [f"step of {name}", f"{theirs * 1e3:.1f}", f"{own * 1e3:.1f}", ratio(own / theirs, 1.0)]
+        )
+    return rows
+
+
+def run(index: int, samples: int) -> None:
+    del index
+    torch.set_num_threads(max(1, (os.cpu_count() or 1) // xr.world_size()))
+    dist.init_process_group("gloo")
+    rows = [*exchanges(samples), *steps(samples)]
+    if xm.is_master_ordinal():
+        title = f"{xr.world_size()} processes"
+        print_table(title, ["what", "gloo, eager ms", "xla ms", "ratio"], rows)
+    dist.destroy_process_group()
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--samples", type=int, default=15)
+    torch_xla.launch(run, args=(parser.parse_args().samples,))
+
+
+if __name__ == "__main__":
+    main()
