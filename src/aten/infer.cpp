@@ -88,11 +88,19 @@ std::vector<const graph::TensorType*> written_types(const Operator& op,
   return types;
 }
 
+// Results that are fresh tensors, before those for what is written. Collectives may give lists.
+std::size_t num_fresh(const Operator& op, const std::vector<const graph::TensorType*>& results,
+                      std::size_t num_written) {
+  if (!op.lowering->is_collective) return op.num_fresh_returns;
+  return results.size() - std::min(results.size(), num_written);
+}
+
 // What an in-place call must hold, whether or not a Meta kernel says it.
 void check_in_place(const Operator& op, const std::vector<const graph::TensorType*>& results,
                     const std::vector<const graph::TensorType*>& written) {
-  for (std::size_t i = 0; i < written.size() && op.num_fresh_returns + i < results.size(); ++i) {
-    const graph::TensorType* result = results[op.num_fresh_returns + i];
+  const std::size_t first = num_fresh(op, results, written.size());
+  for (std::size_t i = 0; i < written.size() && first + i < results.size(); ++i) {
+    const graph::TensorType* result = results[first + i];
     if (result == nullptr) continue;
     const base::Shape& from = result->shape;
     const base::Shape& to = written[i]->shape;
@@ -308,10 +316,11 @@ std::vector<const graph::TensorType*> infer_outputs(const Operator& op, const gr
     if (is_channels) set_strides(op, entry, stack, types);
     return types;
   }
-  types.resize(op.num_fresh_returns);
+  const std::vector<const graph::TensorType*> written = written_types(op, stack);
+  types.resize(num_fresh(op, types, written.size()));
   // What a call returns beside its arguments.
   if (!has_meta && !types.empty()) set_strides(op, entry, stack, types);
-  for (const graph::TensorType* type : written_types(op, stack)) types.push_back(type);
+  types.insert(types.end(), written.begin(), written.end());
   return types;
 }
 

@@ -16,6 +16,7 @@ import torch_xla.core.xla_model as xm
 import torch_xla.distributed.parallel_loader as pl
 import torch_xla.distributed.xla_backend
 import torch_xla.runtime as xr
+from torch_xla.distributed import ZeroRedundancyOptimizer
 
 STEPS, BATCH = 4, 6
 
@@ -155,11 +156,39 @@ def by_tensor_parallel() -> None:
     dist.destroy_process_group()
 
 
+def by_zero() -> None:
+    """The optimizer's state is spread; 3 and 16 rows divide into 2 parts unevenly and evenly."""
+    torch.manual_seed(7)
+    model = mlp().to("xla")
+    optimizer = ZeroRedundancyOptimizer(
+        model.parameters(), torch.optim.SGD, grad_clipping=False, lr=0.1, momentum=0.9
+    )
+    losses = train(model, lambda _: optimizer.step())
+    check(losses, model, mlp)
+    (momentum, *_) = optimizer.base_optimizer.state.values()
+    assert momentum["momentum_buffer"].size(0) == -(-16 // xr.world_size())
+    # Clipped: the norm is that of the averaged gradients.
+    before = [parameter.detach().clone() for parameter in model.parameters()]
+    for parameter in model.parameters():
+        parameter.grad = torch.full_like(parameter, float(1 + xr.global_ordinal()))
+    clipping = ZeroRedundancyOptimizer(model.parameters(), torch.optim.SGD, max_norm=1.0, lr=1.0)
+    clipping.step()
+    count = sum(parameter.numel() for parameter in model.parameters())
+    assert clipping.grad_norm is not None
+    norm = clipping.grad_norm.item()
+    mean = (1 + xr.world_size()) / 2
+    assert abs(norm - mean * count**0.5) < 1e-3 * norm, norm
+    for old, parameter in zip(before, model.parameters(), strict=True):
+        moved = (old - parameter.detach()).cpu()
+        torch.testing.assert_close(moved, torch.full_like(moved, mean / norm), rtol=1e-3, atol=1e-5)
+
+
 WAYS = {
     "optimizer_step": by_optimizer_step,
     "norms": with_synchronized_norms,
     "ddp": by_ddp,
     "tensor_parallel": by_tensor_parallel,
+    "zero": by_zero,
 }
 
 

@@ -42,6 +42,26 @@ def reduce_scatter(tensor: Tensor, op: str, size: int, group: str) -> Tensor:
     return result
 
 
+def all_gather_rows(tensors: Sequence[Tensor], size: int, group: str) -> list[Tensor]:
+    """Of each tensor all members' rows, one behind the other; those of one dtype travel together."""
+    if not tensors:
+        return []
+    gathered: list[Tensor] = _done(
+        _OPS.all_gather_into_tensor_coalesced(list(tensors), size, group)
+    )
+    return gathered
+
+
+def reduce_scatter_rows(tensors: Sequence[Tensor], op: str, size: int, group: str) -> list[Tensor]:
+    """Of each tensor this member's rows of the reduction; those of one dtype travel together."""
+    if not tensors:
+        return []
+    parts: list[Tensor] = _done(
+        _OPS.reduce_scatter_tensor_coalesced(list(tensors), op, size, group)
+    )
+    return parts
+
+
 def all_to_all(
     tensor: Tensor, output_sizes: Sequence[int], input_sizes: Sequence[int], group: str
 ) -> Tensor:

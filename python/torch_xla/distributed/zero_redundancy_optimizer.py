@@ -1,5 +1,5 @@
-"""An optimizer whose state is spread over the replicas. Here the one replica has all of it; master
-weights in their own type, and clipping, are as for many."""
+"""An optimizer whose state is spread over the replicas: each steps its rows of every parameter, in
+their own type, and gives them to the others."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torch_xla._replicas import world
+from torch_xla._replicas import collectives, functional
+from torch_xla._replicas.groups import own_group
 
 
 class ZeroRedundancyOptimizer(torch.optim.Optimizer):
-    """Steps copies of the parameters in `optimizer_dtype`, and writes them back.
+    """Averages the gradients over the replicas, steps copies of this replica's rows of the
+    parameters in `optimizer_dtype`, and writes the parameters back.
 
     Args:
         params: the parameters, or groups of them.
@@ -43,11 +45,9 @@ class ZeroRedundancyOptimizer(torch.optim.Optimizer):
         save_master_weights: bool = False,
         **defaults: Any,
     ) -> None:
-        del pin_layout, sharding_groups, grad_norm_groups
-        if world.world_size() != 1:
-            raise NotImplementedError(
-                f"ZeroRedundancyOptimizer: {world.world_size()} replicas are not supported yet"
-            )
+        del pin_layout
+        self._group = own_group("ZeroRedundancyOptimizer", sharding_groups)
+        self._norm_groups = grad_norm_groups
         super().__init__(params, defaults)
         self._optimizer_class = optimizer_class
         self._defaults = defaults
@@ -68,10 +68,54 @@ class ZeroRedundancyOptimizer(torch.optim.Optimizer):
         """Make the copies and the optimizer that steps them."""
         groups = []
         for group in self.param_groups:
-            masters = [p.detach().to(self._dtype, copy=True) for p in group["params"]]
+            masters = [self._own_rows(p).to(self._dtype, copy=True) for p in group["params"]]
             groups.append({**group, "params": [m.requires_grad_() for m in masters]})
         self.base_optimizer = self._optimizer_class(groups, **self._defaults)
         self.inited = True
+
+    def _padded(self, tensor: Tensor) -> Tensor:
+        """The tensor with rows of zeros, so that every replica has as many."""
+        rows = tensor.detach().reshape(1) if tensor.dim() == 0 else tensor.detach()
+        missing = -rows.size(0) % self._group.size
+        return rows if missing == 0 else torch.cat([rows, rows.new_zeros(missing, *rows.shape[1:])])
+
+    def _own_rows(self, tensor: Tensor) -> Tensor:
+        if self._group.size == 1:
+            return tensor.detach()
+        return self._padded(tensor).chunk(self._group.size)[self._group.rank]
+
+    def _own_gradients(self, gradients: list[Tensor]) -> list[Tensor]:
+        """This replica's rows of the averaged gradients."""
+        size = self._group.size
+        if size == 1:
+            return gradients
+        padded = [self._padded(gradient) for gradient in gradients]
+        parts = functional.reduce_scatter_rows(padded, "sum", size, self._group.name)
+        return [part.div_(size) for part in parts]
+
+    def _clip(self, gradients: list[Tensor], max_norm: float) -> None:
+        """Scale the gradients, of which each replica has rows, so that their norm is at most
+        `max_norm`."""
+        norms = torch.stack([torch.linalg.vector_norm(gradient) for gradient in gradients])
+        squares = norms.square().sum()
+        if self._group.size > 1:
+            squares = functional.all_reduce(squares, "sum", self._group.name)
+        if self._norm_groups is not None:
+            squares = collectives.all_reduce("sum", squares, groups=self._norm_groups)
+        self._grad_norm = squares.sqrt()
+        scale = (max_norm / (self._grad_norm + 1e-6)).clamp(max=1.0)
+        for gradient in gradients:
+            gradient.mul_(scale)
+
+    def _write_back(self, pairs: list[tuple[Tensor, Tensor]]) -> None:
+        if self._group.size == 1:
+            for param, master in pairs:
+                param.copy_(master)
+            return
+        rows = [master.detach().to(param.dtype) for param, master in pairs]
+        whole = functional.all_gather_rows(rows, self._group.size, self._group.name)
+        for (param, _), gathered in zip(pairs, whole, strict=True):
+            param.copy_(gathered[: max(1, param.size(0) if param.dim() else 1)].view_as(param))
 
     def _pairs(self) -> list[tuple[Tensor, Tensor]]:
         """Each parameter with its copy."""
@@ -99,14 +143,14 @@ class ZeroRedundancyOptimizer(torch.optim.Optimizer):
                 loss = closure()
         self._take_settings()
         pairs = self._pairs()
-        for param, master in pairs:
-            master.grad = None if param.grad is None else param.grad.to(self._dtype)
-        if self._max_norm is not None:
-            masters = [master for _, master in pairs]
-            self._grad_norm = torch.nn.utils.clip_grad_norm_(masters, self._max_norm)
+        given = [(param.grad, master) for param, master in pairs if param.grad is not None]
+        gradients = self._own_gradients([grad.to(self._dtype, copy=True) for grad, _ in given])
+        if self._max_norm is not None and gradients:
+            self._clip(gradients, self._max_norm)
+        for (_, master), gradient in zip(given, gradients, strict=True):
+            master.grad = gradient
         self.base_optimizer.step(**kwargs)
-        for param, master in pairs:
-            param.copy_(master)
+        self._write_back(pairs)
         self.base_optimizer.zero_grad(set_to_none=True)
         return loss
 
@@ -134,4 +178,4 @@ class ZeroRedundancyOptimizer(torch.optim.Optimizer):
             {**self.base_optimizer.state_dict(), "state": base_state}
         )
         for number, (param, master) in enumerate(self._pairs()):
-            master.copy_(param if masters is None else masters[number])
+            master.copy_(self._own_rows(param) if masters is None else masters[number])
