@@ -43,7 +43,7 @@ def reduce_scatter(tensor: Tensor, op: str, size: int, group: str) -> Tensor:
 
 
 def all_gather_rows(tensors: Sequence[Tensor], size: int, group: str) -> list[Tensor]:
-    """Of each tensor all members' rows, one behind the other; those of one dtype travel together."""
+    """Of each tensor all members' rows, in order; those of one dtype travel together."""
     if not tensors:
         return []
     gathered: list[Tensor] = _done(
