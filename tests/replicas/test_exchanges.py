@@ -59,6 +59,12 @@ def test_training_is_that_of_one_device(start):
     assert "passed optimizer_step norms ddp tensor_parallel zero" in out
 
 
+def test_programs_of_hugging_face_under_torchrun():
+    pytest.importorskip("accelerate", reason="Hugging Face's packages are not installed")
+    pytest.importorskip("transformers", reason="Hugging Face's packages are not installed")
+    assert "passed" in torchrun(2, [str(FOLDER / "trainer_program.py")])
+
+
 def failing(body: str, **environment: str) -> str:
     """What a launch of two prints whose replicas run `body`, and fail."""
     program = f"""
