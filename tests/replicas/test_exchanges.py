@@ -56,7 +56,7 @@ def test_exchanges_are_those_of_numpy(count):
 def test_training_is_that_of_one_device(start):
     program = str(FOLDER / "training_programs.py")
     out = run([program], 2) if start == "launch" else torchrun(2, [program])
-    assert "passed optimizer_step norms ddp tensor_parallel zero" in out
+    assert "passed optimizer_step norms ddp tensor_parallel zero fsdp" in out
 
 
 def test_programs_of_hugging_face_under_torchrun():

@@ -3,8 +3,10 @@ the losses and weights of one device with the n-fold batch."""
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -17,6 +19,11 @@ import torch_xla.distributed.parallel_loader as pl
 import torch_xla.distributed.xla_backend
 import torch_xla.runtime as xr
 from torch_xla.distributed import ZeroRedundancyOptimizer
+from torch_xla.distributed.fsdp import (
+    XlaFullyShardedDataParallel,
+    consolidate_sharded_state_dicts,
+    wrap,
+)
 
 STEPS, BATCH = 4, 6
 
@@ -58,13 +65,14 @@ def expected(make: Callable[[], nn.Module], size: int) -> tuple[list[float], dic
     return losses, model.state_dict()
 
 
-def check(losses: list[float], model: nn.Module, make: Callable[[], nn.Module]) -> None:
+def check(losses: list[float], model: Any, make: Callable[[], nn.Module]) -> None:
     want_losses, want = expected(make, xr.world_size())
     mean = xm.mesh_reduce(
         "losses", losses, lambda all_: [sum(s) / len(s) for s in zip(*all_, strict=True)]
     )
     torch.testing.assert_close(mean, want_losses, rtol=1e-4, atol=1e-5)
-    got = {k.removeprefix("module."): v.cpu() for k, v in model.state_dict().items()}
+    state = model.state_dict() if isinstance(model, nn.Module) else model
+    got = {key.replace("module.", ""): value.cpu() for key, value in state.items()}
     torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
 
 
@@ -183,12 +191,47 @@ def by_zero() -> None:
         torch.testing.assert_close(moved, torch.full_like(moved, mean / norm), rtol=1e-3, atol=1e-5)
 
 
+def by_fsdp() -> None:
+    """Each replica has rows of the parameters, and gathers the rest twice in a step."""
+    for again in (True, False):
+        torch.manual_seed(7)
+        policy = functools.partial(wrap.lambda_auto_wrap_policy, lambda_fn=is_linear)
+        module = XlaFullyShardedDataParallel(
+            mlp(), reshard_after_forward=again, auto_wrap_policy=policy
+        )
+        rows = [parameter.size(0) for parameter in module.parameters()]
+        assert rows == [-(-n // xr.world_size()) for n in (16, 16, 3, 3)]
+        loss = module(torch.ones(2, 8, device="xla")).sum()
+        loss.backward()
+        text = torch_xla._XLAC._pending_graph(0, "stablehlo")
+        # Of the weights a second time: the biases are not needed.
+        assert text.count('"_c10d_functional:all_gather_into_tensor"') == (5 if again else 4)
+        module.zero_grad()
+        losses = train(module, lambda optimizer: optimizer.step())
+        part = {"model": module.state_dict(), "shard_metadata": module.get_shard_metadata()}
+        parts = xm.mesh_reduce("parts", part, list)
+        state = consolidate_sharded_state_dicts(
+            [each["model"] for each in parts], parts[0]["shard_metadata"]
+        )
+        check(losses, state, mlp)
+    for parameter in module.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    norm = module.clip_grad_norm_(1.0)
+    count = sum(parameter.numel() for parameter in module.parameters()) * xr.world_size()
+    assert abs(norm.item() - count**0.5) < 1e-3
+
+
+def is_linear(module: nn.Module) -> bool:
+    return isinstance(module, nn.Linear)
+
+
 WAYS = {
     "optimizer_step": by_optimizer_step,
     "norms": with_synchronized_norms,
     "ddp": by_ddp,
     "tensor_parallel": by_tensor_parallel,
     "zero": by_zero,
+    "fsdp": by_fsdp,
 }
 
 

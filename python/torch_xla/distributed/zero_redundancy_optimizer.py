@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torch_xla._replicas import collectives, functional
+from torch_xla._replicas import collectives, functional, shards
 from torch_xla._replicas.groups import own_group
 
 
@@ -73,23 +73,16 @@ class ZeroRedundancyOptimizer(torch.optim.Optimizer):
         self.base_optimizer = self._optimizer_class(groups, **self._defaults)
         self.inited = True
 
-    def _padded(self, tensor: Tensor) -> Tensor:
-        """The tensor with rows of zeros, so that every replica has as many."""
-        rows = tensor.detach().reshape(1) if tensor.dim() == 0 else tensor.detach()
-        missing = -rows.size(0) % self._group.size
-        return rows if missing == 0 else torch.cat([rows, rows.new_zeros(missing, *rows.shape[1:])])
-
     def _own_rows(self, tensor: Tensor) -> Tensor:
-        if self._group.size == 1:
-            return tensor.detach()
-        return self._padded(tensor).chunk(self._group.size)[self._group.rank]
+        given = tensor.detach()
+        return given if self._group.size == 1 else shards.own_rows(given, self._group)
 
     def _own_gradients(self, gradients: list[Tensor]) -> list[Tensor]:
         """This replica's rows of the averaged gradients."""
         size = self._group.size
         if size == 1:
             return gradients
-        padded = [self._padded(gradient) for gradient in gradients]
+        padded = [shards.padded(gradient, size) for gradient in gradients]
         parts = functional.reduce_scatter_rows(padded, "sum", size, self._group.name)
         return [part.div_(size) for part in parts]
 
@@ -115,7 +108,7 @@ class ZeroRedundancyOptimizer(torch.optim.Optimizer):
         rows = [master.detach().to(param.dtype) for param, master in pairs]
         whole = functional.all_gather_rows(rows, self._group.size, self._group.name)
         for (param, _), gathered in zip(pairs, whole, strict=True):
-            param.copy_(gathered[: max(1, param.size(0) if param.dim() else 1)].view_as(param))
+            param.copy_(shards.whole(gathered, param.shape))
 
     def _pairs(self) -> list[tuple[Tensor, Tensor]]:
         """Each parameter with its copy."""

@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from torch_xla._replicas import shards
+
 
 def consolidate_sharded_state_dicts(
     state_dicts: Sequence[dict[str, Any]], shard_metadata: dict[str, Any]
@@ -27,12 +29,12 @@ def consolidate_sharded_state_dicts(
             f"consolidate_sharded_state_dicts: expected the state of {world_size} replicas, got "
             f"{len(state_dicts)}"
         )
-    if len(state_dicts) > 1:
-        raise NotImplementedError(
-            "consolidate_sharded_state_dicts: parameters spread over several replicas are not "
-            "supported yet"
-        )
-    return dict(state_dicts[0])
+    state = dict(state_dicts[0])
+    if world_size > 1:
+        for name, shape in shard_metadata["shard_info"].items():
+            if name in state:
+                state[name] = shards.whole(torch.cat([part[name] for part in state_dicts]), shape)
+    return state
 
 
 def consolidate_sharded_model_checkpoints(

@@ -1,4 +1,4 @@
-"""The wrapper of fully sharded data parallelism, for one replica."""
+"""The wrapper of fully sharded data parallelism."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from torch_xla import _nested
-from torch_xla._replicas import world
+from torch_xla import _barriers, _nested
+from torch_xla._replicas import functional, meetings, shards, world
+from torch_xla._replicas.meetings import Group
 from torch_xla.distributed.fsdp import wrap
 
 
@@ -18,23 +19,47 @@ def _is_floating(value: Any) -> bool:
     return isinstance(value, Tensor) and value.is_floating_point()
 
 
+class _Gather(torch.autograd.Function):
+    """A parameter out of all replicas' rows; its gradient is the rows' mean over the replicas."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, shape: torch.Size, owner: Any) -> Tensor:
+        ctx.owner, ctx.dtype = owner, rows.dtype
+        return _gathered(rows, shape, owner.group)
+
+    @staticmethod
+    def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, ...]:
+        owner = ctx.owner
+        padded = shards.padded(grad_output, owner.group.size)
+        if owner.sums_in_float32:
+            padded = padded.float()
+        rows = functional.reduce_scatter(padded, "sum", owner.group.size, owner.group.name)
+        return (rows / owner.divisor).to(ctx.dtype), None, None
+
+
+def _gathered(rows: Tensor, shape: torch.Size, group: Group) -> Tensor:
+    return shards.whole(functional.all_gather(rows, group.size, group.name).flatten(0, 1), shape)
+
+
 class XlaFullyShardedDataParallel(nn.Module):
-    """Wraps a module whose parameters are spread over the replicas. Here the one replica has all.
+    """Wraps a module whose parameters are spread over the replicas: each has rows of them, and
+    gathers the rest for a pass through the module.
 
     Args:
         module: the module.
-        reshard_after_forward: give other replicas' parameters back after the forward pass.
-        flatten_parameters: keep the parameters of a wrapped module as one.
-        execute_sharding_on_init: spread the parameters at once.
+        reshard_after_forward: give other replicas' rows back after the forward pass, and gather
+            them again in the backward pass.
+        flatten_parameters: accepted for compatibility: parameters stay apart.
+        execute_sharding_on_init: launch what spreads the parameters at once.
         optimization_barrier_in_forward: keep the compiler from moving gathers ahead.
         optimization_barrier_in_backward: likewise in the backward pass.
         compute_dtype: the type in which the module computes; inputs, parameters and buffers are
             converted.
         buffer_dtype: the type of the buffers; `compute_dtype` by default.
         fp32_reduce_scatter: sum gradients in float32.
-        shard_param_on_dim_0: spread along the first dimension.
+        shard_param_on_dim_0: accepted for compatibility: that is how parameters are spread.
         pin_layout_in_collective_ops: accepted for compatibility.
-        coalesce_all_gather_ops: gather many parameters at once.
+        coalesce_all_gather_ops: accepted for compatibility.
         auto_wrap_policy: which modules inside are wrapped on their own (`fsdp.wrap`).
         auto_wrapper_callable: what wraps them; this class by default.
         param_init_fn: called to make the parameters of a module on the meta device.
@@ -61,10 +86,11 @@ class XlaFullyShardedDataParallel(nn.Module):
         **kwargs: Any,
     ) -> None:
         super().__init__()
-        if world.world_size() != 1:
-            raise NotImplementedError(
-                f"XlaFullyShardedDataParallel: {world.world_size()} replicas are not supported yet"
-            )
+        self.group = meetings.whole_group()
+        self.divisor = float(self.group.size)
+        self.sums_in_float32 = fp32_reduce_scatter
+        self._gathers_again = reshard_after_forward
+        self._shapes: dict[str, torch.Size] = {}
         if param_init_fn is not None:
             param_init_fn(module)
         if auto_wrap_policy is not None:
@@ -74,6 +100,8 @@ class XlaFullyShardedDataParallel(nn.Module):
                 auto_wrap_policy,
                 wrapper,
                 only_wrap_children=True,
+                reshard_after_forward=reshard_after_forward,
+                fp32_reduce_scatter=fp32_reduce_scatter,
                 compute_dtype=compute_dtype,
                 buffer_dtype=buffer_dtype,
             )
@@ -84,6 +112,10 @@ class XlaFullyShardedDataParallel(nn.Module):
         for buffer in module.buffers():
             if target is not None and buffer.is_floating_point():
                 buffer.data = buffer.data.to(target)
+        if self.group.size > 1:
+            self._spread()
+            if execute_sharding_on_init:
+                _barriers.sync()
 
     def __getattr__(self, name: str) -> Any:
         """The attributes of the module inside, too."""
@@ -92,27 +124,71 @@ class XlaFullyShardedDataParallel(nn.Module):
         except AttributeError:
             return getattr(super().__getattr__("module"), name)
 
+    def _spread(self) -> None:
+        """Keep this replica's rows of the parameters that are in no wrapper inside."""
+        spread: dict[int, nn.Parameter] = {}
+        for name, parameter in list(self._own_parameters(remove_duplicate=False)):
+            if id(parameter) not in spread:
+                rows = shards.own_rows(parameter.detach().to("xla"), self.group).clone()
+                spread[id(parameter)] = nn.Parameter(rows, parameter.requires_grad)
+            owner, _, key = name.rpartition(".")
+            self.module.get_submodule(owner).register_parameter(key, spread[id(parameter)])
+            self._shapes[name] = parameter.shape
+
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """What the module gives; computed in `compute_dtype` if there is one."""
-        if self.compute_dtype is None:
-            return self.module(*args, **kwargs)
         dtype = self.compute_dtype
-
-        def convert(values: list[Any]) -> list[Any]:
-            return [value.to(dtype) for value in values]
-
-        args, kwargs = _nested.replace((args, kwargs), _is_floating, convert)
+        if dtype is not None:
+            args, kwargs = _nested.replace(
+                (args, kwargs), _is_floating, lambda values: [v.to(dtype) for v in values]
+            )
+        if self.group.size > 1:
+            return self._forward_gathered(args, kwargs)
+        if dtype is None:
+            return self.module(*args, **kwargs)
         own = {name: p.to(dtype) for name, p in self._own_parameters()}
         return torch.func.functional_call(self.module, own, args, kwargs)
 
-    def _own_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
+    def _forward_gathered(self, args: Any, kwargs: Any) -> Any:
+        rows: dict[int, Tensor] = {}  # by the parameter that was gathered from them
+        whole: dict[int, Tensor] = {}  # by the parameter that has the rows
+        own = {}
+        for name, parameter in self._own_parameters(remove_duplicate=False):
+            if id(parameter) not in whole:
+                given = parameter.to(self.compute_dtype or parameter.dtype)
+                gathered: Tensor = _Gather.apply(  # type: ignore[no-untyped-call]
+                    given, self._shapes[name], self
+                )
+                whole[id(parameter)] = gathered
+                rows[id(gathered)] = given.detach()
+            own[name] = whole[id(parameter)]
+
+        def pack(saved: Tensor) -> Any:
+            return (rows[id(saved)], saved.shape) if id(saved) in rows else saved
+
+        def unpack(packed: Any) -> Tensor:
+            if isinstance(packed, Tensor):
+                return packed
+            own_rows, shape = packed
+            return _gathered(own_rows, shape, self.group)
+
+        hooks = torch.autograd.graph.saved_tensors_hooks(pack, unpack)
+        with hooks if self._gathers_again else contextlib.nullcontext():
+            return torch.func.functional_call(self.module, own, args, kwargs)
+
+    def _inner(self) -> dict[str, XlaFullyShardedDataParallel]:
+        """The wrappers inside by name, but for those inside of these."""
+        found: dict[str, XlaFullyShardedDataParallel] = {}
+        for name, module in self.module.named_modules():
+            is_deeper = name.startswith(tuple(f"{outer}." for outer in found))
+            if name and not is_deeper and isinstance(module, XlaFullyShardedDataParallel):
+                found[name] = module
+        return found
+
+    def _own_parameters(self, remove_duplicate: bool = True) -> Iterator[tuple[str, nn.Parameter]]:
         """Those that are in no wrapper inside."""
-        inner = tuple(
-            f"{name}."
-            for name, module in self.module.named_modules()
-            if name and isinstance(module, XlaFullyShardedDataParallel)
-        )
-        for name, parameter in self.module.named_parameters():
+        inner = tuple(f"{prefix}." for prefix in self._inner())
+        for name, parameter in self.module.named_parameters(remove_duplicate=remove_duplicate):
             if not name.startswith(inner) and parameter.is_floating_point():
                 yield name, parameter
 
@@ -129,8 +205,21 @@ class XlaFullyShardedDataParallel(nn.Module):
         return {
             "rank": world.global_ordinal(),
             "world_size": world.world_size(),
-            "shard_info": {name: list(p.shape) for name, p in self.module.named_parameters()},
+            "shard_info": {name: list(shape) for name, shape in self._whole_shapes().items()},
         }
+
+    def _whole_shapes(self) -> dict[str, torch.Size]:
+        """Of all parameters before they were spread, by their names in `state_dict()`, which knows
+        no wrappers."""
+        inner = self._inner()
+        shapes = {
+            name: self._shapes.get(name, parameter.shape)
+            for name, parameter in self.module.named_parameters(remove_duplicate=False)
+            if not name.startswith(tuple(f"{prefix}." for prefix in inner))
+        }
+        for prefix, module in inner.items():
+            shapes |= {f"{prefix}.{name}": shape for name, shape in module._whole_shapes().items()}
+        return shapes
 
     def set_gradient_divide_factors(self, pre: float, post: float, recursive: bool = True) -> None:
         """Divide gradients by `pre` before the replicas sum them, and by `post` after that."""
@@ -141,6 +230,9 @@ class XlaFullyShardedDataParallel(nn.Module):
                 module._divide_by(pre * post)
 
     def _divide_by(self, divisor: float) -> None:
+        self.divisor = divisor
+        if self.group.size > 1:
+            return
         for handle in self._dividing:
             handle.remove()
         self._dividing = [
@@ -151,7 +243,8 @@ class XlaFullyShardedDataParallel(nn.Module):
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
-        """A context in which gradients are summed up here alone, without an exchange."""
+        """A context in which gradients of several passes are summed up. With one replica nothing is
+        exchanged; others exchange in every pass, which gives the same sums."""
         yield
 
     @torch.no_grad()
@@ -165,4 +258,18 @@ class XlaFullyShardedDataParallel(nn.Module):
             The norm before.
         """
         del groups
-        return nn.utils.clip_grad_norm_(self.parameters(), max_norm, norm_type)
+        parameters = [p for p in self.parameters() if p.grad is not None]
+        if self.group.size == 1:
+            return nn.utils.clip_grad_norm_(parameters, max_norm, norm_type)
+        norms = torch.stack([torch.linalg.vector_norm(p.grad, norm_type) for p in parameters])
+        total = torch.linalg.vector_norm(norms, norm_type)
+        if norm_type == float("inf"):
+            total = functional.all_reduce(total, "max", self.group.name)
+        else:
+            powers = functional.all_reduce(total**norm_type, "sum", self.group.name)
+            total = powers ** (1.0 / norm_type)
+        scale = (max_norm / (total + 1e-6)).clamp(max=1.0)
+        for parameter in parameters:
+            assert parameter.grad is not None
+            parameter.grad.mul_(scale)
+        return total
