@@ -135,6 +135,13 @@ def test_checkpoints_are_put_together(device, tmp_path):
     same(loaded, model().state_dict())
     same(torch.load(path)["model"], model().state_dict())
     module.load_state_dict(loaded)
+    wrapped = XlaFullyShardedDataParallel(
+        model().to(device), auto_wrap_policy=wrap.always_wrap_policy
+    )
+    assert list(wrapped.state_dict()) == list(state)
+    changed = {name: value + 1 for name, value in state.items()}
+    wrapped.load_state_dict(changed)
+    same(wrapped.state_dict(), changed)
     with pytest.raises(ValueError, match="got 2"):
         consolidate_sharded_state_dicts([state, state], metadata)
     with pytest.raises(FileNotFoundError):

@@ -41,6 +41,13 @@ def _gathered(rows: Tensor, shape: torch.Size, group: Group) -> Tensor:
     return shards.whole(functional.all_gather(rows, group.size, group.name).flatten(0, 1), shape)
 
 
+def _find_inside(wrapper: nn.Module, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
+    """Names in a state know no wrappers: what is a wrapper's is its module's."""
+    del wrapper, rest
+    for name in [name for name in state_dict if name.startswith(prefix)]:
+        state_dict[f"{prefix}module.{name[len(prefix) :]}"] = state_dict.pop(name)
+
+
 class XlaFullyShardedDataParallel(nn.Module):
     """Wraps a module whose parameters are spread over the replicas: each has rows of them, and
     gathers the rest for a pass through the module.
@@ -106,6 +113,7 @@ class XlaFullyShardedDataParallel(nn.Module):
                 buffer_dtype=buffer_dtype,
             )
         self.module = module
+        self.register_load_state_dict_pre_hook(_find_inside)  # type: ignore[no-untyped-call]
         self.compute_dtype = compute_dtype
         self._dividing: list[Any] = []
         target = buffer_dtype or compute_dtype
