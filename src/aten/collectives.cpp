@@ -10,9 +10,11 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include <algorithm>
+#include <chrono>
 #include <map>
 #include <mutex>
 #include <string_view>
+#include <thread>
 #include <unordered_map>
 
 #include "aten/device.h"
@@ -224,6 +226,31 @@ void register_again(const std::string& name, const GroupPtr& process_group) {
   }
 }
 
+// After an exchange that failed: which members have not failed in it too, a moment later. They have
+// ended, or are elsewhere in their program.
+std::string describe_missing(const Group& group) {
+  using std::chrono::steady_clock;
+  const auto key_of_rank = [](std::size_t rank) { return base::str("failed/", rank); };
+  std::string missing;
+  try {
+    const auto store = group.process_group->getStore();
+    store->set(key_of_rank(static_cast<std::size_t>(group.process_group->getRank())), "here");
+    const auto deadline = steady_clock::now() + std::chrono::seconds(2);
+    for (std::size_t i = 0; i < group.members.size(); ++i) {
+      while (!store->check({key_of_rank(i)}) && steady_clock::now() < deadline) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      }
+      if (!store->check({key_of_rank(i)})) {
+        missing += base::str(missing.empty() ? "" : ", ", group.members[i]);
+      }
+    }
+  } catch (const std::exception&) {  // the store has gone too
+    return {};
+  }
+  if (missing.empty()) return {};
+  return base::str("; rank ", missing, " did not come: it has ended, or is elsewhere");
+}
+
 // `all_reduce_` of `all_reduce`: it can be told where the result is to be.
 std::optional<c10::OperatorHandle> in_place_variant(const c10::OperatorHandle& op) {
   return c10::Dispatcher::singleton().findSchema({op.operator_name().name + "_", ""});
@@ -320,7 +347,8 @@ void run_collective(const runtime::HostCall& call, const c10::OperatorHandle& op
     const auto* torch_error = dynamic_cast<const c10::Error*>(&error);
     base::fail(base::ErrorKind::kRuntime, op.operator_name().name, " of ranks ",
                base::to_string(group->members), ": ",
-               torch_error != nullptr ? torch_error->what_without_backtrace() : error.what());
+               torch_error != nullptr ? torch_error->what_without_backtrace() : error.what(),
+               describe_missing(*group));
   }
 }
 

@@ -56,7 +56,7 @@ def test_exchanges_are_those_of_numpy(count):
 def test_training_is_that_of_one_device(start):
     program = str(FOLDER / "training_programs.py")
     out = run([program], 2) if start == "launch" else torchrun(2, [program])
-    assert "passed optimizer_step norms ddp tensor_parallel zero fsdp" in out
+    assert "passed optimizer_step norms torch_norms ddp tensor_parallel zero fsdp" in out
 
 
 def test_programs_of_hugging_face_under_torchrun():
@@ -154,6 +154,21 @@ def test_who_is_missing_is_named(tmp_path):
         XLA_COLLECTIVE_TIMEOUT="3",
     )
     assert "rendezvous here: after 3 s replica 1 is not here" in out
+
+
+def test_who_does_not_come_to_an_exchange_is_named(tmp_path):
+    out = failing(
+        """
+        xm.all_reduce(xm.REDUCE_SUM, torch.ones(2, device="xla")).sum().item()
+        if index == 1:
+            time.sleep(40)
+        xm.all_reduce(xm.REDUCE_SUM, torch.ones(2, device="xla")).sum().item()
+        """,
+        folder=str(tmp_path),
+        XLA_COLLECTIVE_TIMEOUT="3",
+    )
+    assert "all_reduce of ranks [0, 1]: " in out
+    assert "; rank 1 did not come" in out
 
 
 def test_groups_of_another_backend_are_refused(tmp_path):

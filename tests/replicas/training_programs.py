@@ -108,6 +108,23 @@ def with_synchronized_norms() -> None:
     check(train(model, xm.optimizer_step), model, cnn)
 
 
+def with_synchronized_norms_of_torch() -> None:
+    dist.init_process_group("xla", init_method="xla://")
+    torch.manual_seed(7)
+    model = nn.SyncBatchNorm.convert_sync_batchnorm(cnn()).to("xla")
+    check(train(model, xm.optimizer_step), model, cnn)
+    # The mean of all batches, which have different numbers of samples.
+    norm = nn.SyncBatchNorm(2, momentum=None).to("xla")
+    want = nn.BatchNorm1d(2, momentum=None)
+    parts = [torch.randn(2 + rank, 2) for rank in range(xr.world_size())]
+    for _ in range(2):
+        got = norm(parts[xr.global_ordinal()].to("xla"))
+        (own,) = (want(torch.cat(parts)).split([len(p) for p in parts])[xr.global_ordinal()],)
+        torch.testing.assert_close(got.cpu(), own, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(norm.running_var.cpu(), want.running_var, rtol=1e-4, atol=1e-5)
+    dist.destroy_process_group()
+
+
 def by_ddp() -> None:
     dist.init_process_group("xla", init_method="xla://")
     assert (dist.get_rank(), dist.get_world_size()) == (xr.global_ordinal(), xr.world_size())
@@ -228,6 +245,7 @@ def is_linear(module: nn.Module) -> bool:
 WAYS = {
     "optimizer_step": by_optimizer_step,
     "norms": with_synchronized_norms,
+    "torch_norms": with_synchronized_norms_of_torch,
     "ddp": by_ddp,
     "tensor_parallel": by_tensor_parallel,
     "zero": by_zero,

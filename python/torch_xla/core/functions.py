@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from torch_xla._replicas import collectives, world
+from torch_xla._replicas import batch_norm, collectives, meetings, world
 
 
 class _AllReduce(torch.autograd.Function):
@@ -81,29 +81,10 @@ class SyncBatchNorm(nn.BatchNorm1d):
 
     def forward(self, input: Tensor) -> Tensor:
         """The batch, normalised: [batch, features, ...]."""
-        count = world.world_size()
-        if count == 1 or not self.training:
-            return super().forward(input)
         self._check_input_dim(input)
-        dims = [d for d in range(input.dim()) if d != 1]
-        shape = [1 if d in dims else -1 for d in range(input.dim())]
-        # Means of means: replicas have batches of one size.
-        mean = all_reduce(collectives.REDUCE_SUM, input.mean(dims), scale=1.0 / count)
-        centered = input - mean.view(shape)
-        spread = centered.square().mean(dims)
-        var = all_reduce(collectives.REDUCE_SUM, spread, scale=1.0 / count)
-        self._track(mean.detach(), var.detach(), count * input.numel() // input.size(1))
-        scale = torch.rsqrt(var + self.eps) * self.weight
-        return centered * scale.view(shape) + self.bias.view(shape)
-
-    def _track(self, mean: Tensor, var: Tensor, count: int) -> None:
-        """The running statistics take the unbiased variance of `count` values."""
-        assert self.num_batches_tracked is not None and self.momentum is not None
-        assert self.running_mean is not None and self.running_var is not None
-        with torch.no_grad():
-            self.num_batches_tracked.add_(1)
-            self.running_mean.lerp_(mean, self.momentum)
-            self.running_var.lerp_(var * (count / max(1, count - 1)), self.momentum)
+        if world.world_size() == 1 or not self.training:
+            return super().forward(input)
+        return batch_norm.synchronized(self, input, meetings.whole_group().name)
 
     def _check_input_dim(self, input: Tensor) -> None:
         if input.dim() < 2:

@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.distributed.rendezvous import register_rendezvous_handler
 
 from torch_xla import _XLAC
-from torch_xla._replicas import device_mesh, functional, meetings, world
+from torch_xla._replicas import batch_norm, device_mesh, functional, meetings, world
 
 _REDUCTIONS = {
     dist.ReduceOp.SUM: "sum",
@@ -264,6 +264,7 @@ def _install() -> None:
         for scheme in ("xla", "pjrt"):
             register_rendezvous_handler(scheme, _rendezvous)
         device_mesh.install()
+        batch_norm.install()
 
 
 _install()
