@@ -11,11 +11,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 #include <map>
 #include <mutex>
 #include <string_view>
 #include <thread>
-#include <unordered_map>
 
 #include "aten/device.h"
 #include "aten/host_tensor.h"

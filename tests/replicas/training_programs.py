@@ -119,7 +119,7 @@ def with_synchronized_norms_of_torch() -> None:
     parts = [torch.randn(2 + rank, 2) for rank in range(xr.world_size())]
     for _ in range(2):
         got = norm(parts[xr.global_ordinal()].to("xla"))
-        (own,) = (want(torch.cat(parts)).split([len(p) for p in parts])[xr.global_ordinal()],)
+        own = want(torch.cat(parts)).split([len(part) for part in parts])[xr.global_ordinal()]
         torch.testing.assert_close(got.cpu(), own, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(norm.running_var.cpu(), want.running_var, rtol=1e-4, atol=1e-5)
     dist.destroy_process_group()
@@ -256,9 +256,8 @@ WAYS = {
 def run(index: int, names: list[str]) -> None:
     for name in names:
         WAYS[name]()
-    before = torch_xla._XLAC._computation_stats()
     xm.rendezvous("end")
-    xm.master_print("passed", *names, before[0] > 0)
+    xm.master_print("passed", *names)
 
 
 if __name__ == "__main__":

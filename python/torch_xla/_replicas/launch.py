@@ -18,12 +18,16 @@ from torch_xla._spmd.mode import is_spmd
 _is_launched = False
 
 
+def _check_not_launched(what: str) -> None:
+    if _is_launched:
+        raise RuntimeError(f"{what}: this is a replica already, started by launch or spawn")
+
+
 @contextlib.contextmanager
 def _launched(what: str) -> Iterator[None]:
     """Around the program of a replica: it cannot start replicas of its own."""
     global _is_launched
-    if _is_launched:
-        raise RuntimeError(f"{what}: this is a replica already, started by launch or spawn")
+    _check_not_launched(what)
     _is_launched = True
     try:
         yield
@@ -136,8 +140,7 @@ def _spawn(
             return fn(world.local_ordinal(), *args)
     count = nprocs or _count_devices()
     if count > 1:
-        if _is_launched:
-            raise RuntimeError(f"{what}: this is a replica already, started by launch or spawn")
+        _check_not_launched(what)
         return _start(what, fn, args, count, join, daemon, method)
     if join:
         fn(0, *args)
