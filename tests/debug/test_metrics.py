@@ -10,6 +10,7 @@ import torch
 from processes import run_in_process
 
 import torch_xla
+import torch_xla.core.xla_model as xm
 import torch_xla.debug.metrics as met
 
 
@@ -18,6 +19,7 @@ def run_something(device):
         a = torch.randn(4, 4).to(device)
         (a @ a + 1).sum().item()
     torch_xla.sync()
+    xm.wait_device_ops()  # a program's end may be counted after its values are here
 
 
 def test_names_of_what_happened(device):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+import torch_xla.core.xla_model as xm
 from torch_xla.debug import metrics, metrics_compare_utils as mcu
 
 
@@ -62,6 +63,7 @@ def test_expressions_compute_and_do_nothing_else(bad):
 def test_report_of_a_program_is_read_whole(device):
     metrics.clear_all()
     (torch.ones(3, device=device) + torch.arange(3).to(device)).cpu()
+    xm.wait_device_ops()  # the value may be here before its program's end has been counted
     points = mcu.parse_metrics_report(metrics.metrics_report())
     for name in metrics.metric_names():
         assert points[f"{name}__TotalSamples"] == metrics.metric_data(name)[0]
