@@ -137,6 +137,16 @@ void Builder::set_slice_starts(const Value& slice, const Dims& starts) {
   if (mode_ == Mode::kText) slice_starts_.emplace(slice.id_, starts);
 }
 
+const Builder::Transposition* Builder::transposition(const Value& value) const {
+  const auto found = transpositions_.find(value.id_);
+  return found == transpositions_.end() ? nullptr : &found->second;
+}
+
+void Builder::set_transposition(const Value& result, const Value& operand,
+                                const Dims& permutation) {
+  if (mode_ == Mode::kText) transpositions_.insert({result.id_, {operand, permutation}});
+}
+
 void Builder::append_value(std::string& out, const Value& value) const {
   std::array<char, 12> digits;
   const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), value.id_).ptr;

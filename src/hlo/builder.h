@@ -146,6 +146,13 @@ class Builder {
   // Where a `stablehlo.slice` without strides starts in its operand; null for all other values.
   const Dims* slice_starts(std::uint32_t id) const;
   void set_slice_starts(const Value& slice, const Dims& starts);
+  // What a `stablehlo.transpose` was given; null for all other values.
+  struct Transposition {
+    Value operand;
+    Dims permutation;
+  };
+  const Transposition* transposition(const Value& value) const;
+  void set_transposition(const Value& result, const Value& operand, const Dims& permutation);
 
   // The module with `results` as what its public function `name` returns. Call once, last.
   std::string finish(std::span<const Value> results, std::string_view name = "main");
@@ -207,6 +214,7 @@ class Builder {
   std::vector<OperandRange> definitions_;  // by id; shorter than there are ids
   std::vector<std::uint32_t> operand_ids_;
   std::unordered_map<std::uint32_t, Dims> slice_starts_;
+  std::unordered_map<std::uint32_t, Transposition> transpositions_;
   std::string_view barrier_call_;
   int region_depth_ = 0;
   std::string body_;  // operations of the region being emitted

@@ -70,8 +70,11 @@ Value transpose(Value operand, const Dims& permutation) {
   Type result{operand.dtype(), {}};
   result.dims.reserve(permutation.size());
   for (const std::int64_t p : permutation) result.dims.push_back(operand.dim(p));
-  return operand.builder().op(kName, {&operand, 1}, result,
-                              "permutation = " + array_attribute(permutation));
+  Builder& builder = operand.builder();
+  const Value transposed =
+      builder.op(kName, {&operand, 1}, result, "permutation = " + array_attribute(permutation));
+  builder.set_transposition(transposed, operand, permutation);
+  return transposed;
 }
 
 Value reverse(Value operand, const Dims& dimensions) {

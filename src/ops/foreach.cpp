@@ -13,10 +13,10 @@ namespace {
 
 // Those of `unary_operators` that PyTorch has over lists.
 const std::set<std::string_view> kUnaryNames = {
-    "abs",   "acos", "asin", "atan",       "ceil",  "clone", "cos",     "cosh",
-    "erf",   "erfc", "exp",  "expm1",      "floor", "frac",  "log",     "log10",
-    "log1p", "log2", "neg",  "reciprocal", "round", "rsqrt", "sigmoid", "sign",
-    "sin",   "sinh", "sqrt", "tan",        "tanh",  "trunc", "zero",    "lgamma"};
+    "abs",  "acos", "asin",       "atan",  "ceil",  "cos",     "cosh",  "erf",
+    "erfc", "exp",  "expm1",      "floor", "frac",  "log",     "log10", "log1p",
+    "log2", "neg",  "reciprocal", "round", "rsqrt", "sigmoid", "sign",  "sin",
+    "sinh", "sqrt", "tan",        "tanh",  "trunc", "zero",    "lgamma"};
 
 Dims all_dims(Value value) { return wrap_dims({}, value.rank()); }
 
@@ -131,6 +131,7 @@ void register_foreach(Registry& m) {
     }
   }
   register_arithmetic(m);
+  m.foreach ("_foreach_clone", [](Value self) { return self; });
   m.foreach ("_foreach_copy", copy);
   m.foreach ("_foreach_max", maximum_of);
   m.foreach ("_foreach_norm.Scalar", norm);

@@ -16,6 +16,8 @@ namespace {
 constexpr std::int64_t kLeastElements = 4096;
 // A function of one element costs little beside what XLA's fusion saves.
 constexpr std::int64_t kLeastForFunctions = 32768;
+// What XLA takes a tenth of a microsecond for, each.
+constexpr std::int64_t kLeastForSlowest = 512;
 
 // The arguments of a call whose operands are all there.
 class Call {
@@ -93,13 +95,17 @@ bool product(const Call& call) {
   return call.is_large() && (call.is_double() || call.has_half_products());
 }
 
+// XLA writes the scores of all pairs to memory.
+bool attention(const Call& call) {
+  return call.is_large() && (call.is_wide() || call.has_half_products());
+}
+
 bool large_of_doubles(const Call& call) { return call.is_large() && call.is_double(); }
 
 // Its fast sums and exponentials of rows are of float32, and what is around them is fused.
 bool sum(const Call& call) { return call.is_large() && (call.is_double() || call.is_half()); }
 
-// There are kernels of ours for the others (normalization_call.cpp).
-bool normalization(const Call& call) { return call.is_large() && call.is_half(); }
+bool large_of_halves(const Call& call) { return call.is_large() && call.is_half(); }
 
 bool is_number(const Call& call) {
   return call.is_wide() || call.is_half() || call.dtype() == DType::kInt64;
@@ -118,14 +124,15 @@ bool scan(const Call& call) { return call.is_large() && is_number(call) && is_of
 bool costly_scan(const Call& call) { return is_number(call) && is_of_rows(call, 1); }
 
 // XLA's sort calls a comparison for each pair, of float64 by integers; columns it transposes.
-bool sort_along(const Call& call, std::size_t dim) {
-  return call.is_large() && is_number(call) && (call.is_double() || !is_of_rows(call, dim));
+bool sort(const Call& call) {
+  return is_number(call) && call.is_large(call.is_double() ? kLeastForSlowest : kLeastElements);
 }
-bool sort(const Call& call) { return sort_along(call, 1); }
-bool stable_sort(const Call& call) { return sort_along(call, 2); }
 
-// Of all numbers one is wanted, and XLA sorts them.
-bool selection(const Call& call) { return call.is_large() && is_number(call); }
+// XLA compares pairs of a number and its place, one after the other.
+bool places(const Call& call) { return call.is_large() && is_number(call); }
+bool values_and_places(const Call& call) {
+  return (call.reads_second_result() || call.is_half()) && places(call);
+}
 
 // XLA calls the C library for each element, or evaluates a formula of another slow function.
 bool function(const Call& call) {
@@ -145,8 +152,8 @@ const std::unordered_map<std::string_view, Predicate>& predicates() {
       {"addmm", product},
       {"baddbmm", product},
       {"linear", product},
-      {"_scaled_dot_product_flash_attention_for_cpu", product},
-      {"_scaled_dot_product_flash_attention_for_cpu_backward", product},
+      {"_scaled_dot_product_flash_attention_for_cpu", attention},
+      {"_scaled_dot_product_flash_attention_for_cpu_backward", attention},
       {"mv", product},
       {"addmv", product},
       {"dot", product},
@@ -173,10 +180,12 @@ const std::unordered_map<std::string_view, Predicate>& predicates() {
       {"grid_sampler_2d_backward", floating},
       {"upsample_bilinear2d_backward", large_of_doubles},
 
-      {"native_group_norm", normalization},
+      {"native_batch_norm_backward", large_of_halves},
+      // There are kernels of ours for the others (normalization_call.cpp).
+      {"native_group_norm", large_of_halves},
       {"native_group_norm_backward", large},
-      {"native_layer_norm", normalization},
-      {"native_layer_norm_backward", normalization},
+      {"native_layer_norm", large_of_halves},
+      {"native_layer_norm_backward", large_of_halves},
 
       {"sum", sum},
       {"sum.dim_IntList", sum},
@@ -194,13 +203,20 @@ const std::unordered_map<std::string_view, Predicate>& predicates() {
       {"logcumsumexp", costly_scan},
 
       {"sort", sort},
-      {"sort.stable", stable_sort},
+      {"sort.stable", sort},
       {"topk", floating},
-      {"kthvalue", selection},
-      {"median", selection},
-      {"median.dim", selection},
-      {"nanmedian", selection},
-      {"nanmedian.dim", selection},
+      {"kthvalue", sort},
+      {"median", sort},
+      {"median.dim", sort},
+      {"nanmedian", sort},
+      {"nanmedian.dim", sort},
+
+      {"max.dim", values_and_places},
+      {"min.dim", values_and_places},
+      {"argmax", places},
+      {"argmin", places},
+      {"amax", large_of_halves},
+      {"amin", large_of_halves},
 
       {"_softmax", sum},
       {"_softmax_backward_data", sum},
@@ -212,6 +228,7 @@ const std::unordered_map<std::string_view, Predicate>& predicates() {
       {"asin", function},
       {"atan", function},
       {"atan2", function},
+      {"binary_cross_entropy_with_logits", function},
       {"cos", function},
       {"div.Scalar_mode", function},
       {"div.Tensor_mode", function},
@@ -227,9 +244,12 @@ const std::unordered_map<std::string_view, Predicate>& predicates() {
       {"softplus_backward", function},
       {"digamma", function_of_doubles},
       {"erf", function_of_doubles},
+      {"gelu", function_of_doubles},
+      {"gelu_backward", function_of_doubles},
       {"log", function_of_doubles},
       {"rsqrt", function_of_doubles},
       {"sigmoid", function_of_doubles},
+      {"silu", function_of_doubles},
   };
   return table;
 }
@@ -258,6 +278,33 @@ Value chosen_product(const Context& context, Value lhs, Value rhs) {
   }
   const Shape result{lhs.dtype(), {lhs.dim(0), rhs.dim(1)}};
   return call_on_host(name, context.builder, args, frame, {result})[0];
+}
+
+std::optional<NormalizedBatch> called_batch_norm(const Context& context, Value input,
+                                                 const std::optional<Value>& weight,
+                                                 const std::optional<Value>& bias, double eps) {
+  if (!context.has_host_kernels || accumulate_dtype(input.dtype()) == input.dtype() ||
+      input.num_elements() < kLeastElements) {
+    return std::nullopt;
+  }
+  // Parameters in float32 make the kernel keep its moments in float32.
+  const Shape channels{DType::kFloat32, {input.dim(1)}};
+  const auto parameter = [&](const std::optional<Value>& given, int otherwise) {
+    return given.has_value() ? convert(*given, channels.dtype)
+                             : hlo::full(context.builder, channels, otherwise);
+  };
+  const graph::Attribute operands[] = {graph::Operand{0}, graph::Operand{1}, graph::Operand{2}};
+  const graph::Attribute none;
+  const graph::Attribute training = graph::Number{true, DType::kBool};
+  const graph::Attribute momentum = graph::Number{0.0, DType::kFloat64};
+  const graph::Attribute epsilon = graph::Number{eps, DType::kFloat64};
+  const std::array args{&operands[0], &operands[1], &operands[2], &none,
+                        &none,        &training,    &momentum,    &epsilon};
+  const std::array values{input, parameter(weight, 1), parameter(bias, 0)};
+  const hlo::Values results =
+      call_on_host("native_batch_norm", context.builder, args, Frame{values, {}, {}, {}},
+                   {input.type(), channels, channels});
+  return NormalizedBatch{results[0], results[1], results[2]};
 }
 
 }  // namespace torch_xla::ops

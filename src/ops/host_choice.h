@@ -17,4 +17,16 @@ bool is_for_host(const Target& target, const std::string& name,
 // accumulation: for lowerings whose operator PyTorch has no kernel of.
 Value chosen_product(const Context& context, Value lhs, Value rhs);
 
+// Batch normalisation of half precision by its own moments, all of it over every dimension but the
+// second: the output, and the mean and the reciprocal deviation of each channel in float32. Nothing
+// where PyTorch's kernel would not be faster.
+struct NormalizedBatch {
+  Value output;
+  Value mean;
+  Value invstd;
+};
+std::optional<NormalizedBatch> called_batch_norm(const Context& context, Value input,
+                                                 const std::optional<Value>& weight,
+                                                 const std::optional<Value>& bias, double eps);
+
 }  // namespace torch_xla::ops

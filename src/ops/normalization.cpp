@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "ops/host_choice.h"
 #include "ops/normalization.h"
 #include "ops/promotion.h"
 #include "ops/reduce.h"
@@ -89,40 +90,64 @@ Value moved(Value running, Value observed, const Promotable& momentum) {
   return convert(hlo::add(before, change), running.dtype());
 }
 
-BatchNormResults batch_norm(const BatchNormArguments& a, bool training, const Promotable& momentum,
-                            double eps) {
+// What a batch is normalised by, and the output where that came with it.
+struct BatchMoments {
+  Value mean;
+  Value invstd;
+  Value variance;
+  Value output;
+};
+
+BatchMoments observed_moments(const Context& context, const BatchNormArguments& a, Value x,
+                              double eps) {
+  if (const auto called = called_batch_norm(context, a.input, a.weight, a.bias, eps)) {
+    const Value squared = hlo::multiply(called->invstd, called->invstd);
+    const Value variance = hlo::subtract(hlo::divide(hlo::full_like(squared, 1), squared),
+                                         hlo::full_like(squared, eps));
+    return {called->mean, called->invstd, variance, called->output};
+  }
+  const Moments observed = moments(x, batch_dims(x), /*correction=*/0);
+  return {observed.mean, reciprocal_deviation(observed.variance, eps), observed.variance, {}};
+}
+
+BatchMoments running_moments(const BatchNormArguments& a, DType dtype, double eps) {
+  base::check(a.running_mean.has_value() && a.running_var.has_value(),
+              "running_mean and running_var must be defined in evaluation mode");
+  const Value variance = convert(*a.running_var, dtype);
+  return {convert(*a.running_mean, dtype), reciprocal_deviation(variance, eps), variance, {}};
+}
+
+Value normalized_batch(const BatchNormArguments& a, Value x, const BatchMoments& by) {
+  const Value centered = hlo::subtract(x, spread(by.mean, x.dims(), batch_dims(x)));
+  const Value factor =
+      a.weight.has_value() ? hlo::multiply(by.invstd, convert(*a.weight, x.dtype())) : by.invstd;
+  return convert(scaled(centered, factor, a.bias, {1}), a.input.dtype());
+}
+
+BatchNormResults batch_norm(const Context& context, const BatchNormArguments& a, bool training,
+                            const Promotable& momentum, double eps) {
   check_implemented(base::is_floating(a.input.dtype()), "batch_norm", a.input.dtype());
   const Dims dims = batch_dims(a.input);
   const Value x = convert(a.input, accumulate_dtype(a.input.dtype()));
   const DType saved = statistics_dtype(a.input, {a.weight, a.bias, a.running_mean, a.running_var});
+  const BatchMoments by =
+      training ? observed_moments(context, a, x, eps) : running_moments(a, x.dtype(), eps);
   BatchNormResults results;
-  Value mean;
-  Value invstd;
-  if (training) {
-    const Moments observed = moments(x, dims, /*correction=*/0);
-    mean = observed.mean;
-    invstd = reciprocal_deviation(observed.variance, eps);
-    results.save_mean = convert(mean, saved);
-    results.save_invstd = convert(invstd, saved);
-    if (a.running_mean.has_value()) results.running_mean = moved(*a.running_mean, mean, momentum);
-    if (a.running_var.has_value()) {
-      const auto size = static_cast<double>(reduced_size(x.dims(), dims));
-      const Value unbiased =
-          hlo::multiply(observed.variance, hlo::full_like(observed.variance, size / (size - 1)));
-      results.running_var = moved(*a.running_var, unbiased, momentum);
-    }
-  } else {
-    base::check(a.running_mean.has_value() && a.running_var.has_value(),
-                "running_mean and running_var must be defined in evaluation mode");
-    mean = convert(*a.running_mean, x.dtype());
-    invstd = reciprocal_deviation(convert(*a.running_var, x.dtype()), eps);
+  results.output = by.output ? by.output : normalized_batch(a, x, by);
+  if (!training) {
     results.save_mean = hlo::full(x.builder(), {saved, {0}}, 0);
     results.save_invstd = results.save_mean;
+    return results;
   }
-  const Value centered = hlo::subtract(x, spread(mean, x.dims(), dims));
-  const Value factor =
-      a.weight.has_value() ? hlo::multiply(invstd, convert(*a.weight, x.dtype())) : invstd;
-  results.output = convert(scaled(centered, factor, a.bias, {1}), a.input.dtype());
+  results.save_mean = convert(by.mean, saved);
+  results.save_invstd = convert(by.invstd, saved);
+  if (a.running_mean.has_value()) results.running_mean = moved(*a.running_mean, by.mean, momentum);
+  if (a.running_var.has_value()) {
+    const auto size = static_cast<double>(reduced_size(x.dims(), dims));
+    const Value unbiased =
+        hlo::multiply(by.variance, hlo::full_like(by.variance, size / (size - 1)));
+    results.running_var = moved(*a.running_var, unbiased, momentum);
+  }
   return results;
 }
 
@@ -176,44 +201,48 @@ Value no_reserve(Value like) { return hlo::full(like.builder(), {DType::kUInt8, 
 void register_batch_norm(Registry& m) {
   // It writes its running statistics when training, though its schema does not say so.
   m.impl("native_batch_norm",
-         [](Value input, const MaybeValue& weight, const MaybeValue& bias, const MaybeValue& mean,
-            const MaybeValue& var, bool training, const Promotable& momentum, double eps) {
+         [](Context& context, Value input, const MaybeValue& weight, const MaybeValue& bias,
+            const MaybeValue& mean, const MaybeValue& var, bool training,
+            const Promotable& momentum, double eps) {
            return with_written_statistics(
-               batch_norm({input, weight, bias, mean, var}, training, momentum, eps));
+               batch_norm(context, {input, weight, bias, mean, var}, training, momentum, eps));
          });
   m.impl({"_native_batch_norm_legit", "_native_batch_norm_legit_functional"},
-         [](Value input, const MaybeValue& weight, const MaybeValue& bias, Value mean, Value var,
-            bool training, const Promotable& momentum, double eps) -> std::vector<Value> {
+         [](Context& context, Value input, const MaybeValue& weight, const MaybeValue& bias,
+            Value mean, Value var, bool training, const Promotable& momentum,
+            double eps) -> std::vector<Value> {
            const BatchNormResults r =
-               batch_norm({input, weight, bias, mean, var}, training, momentum, eps);
+               batch_norm(context, {input, weight, bias, mean, var}, training, momentum, eps);
            return {r.output, r.save_mean, r.save_invstd, r.running_mean.value_or(mean),
                    r.running_var.value_or(var)};
          });
-  m.impl("_native_batch_norm_legit.no_stats",
-         [](Value input, const MaybeValue& weight, const MaybeValue& bias, bool training,
-            const Promotable& momentum, double eps) {
-           return with_written_statistics(batch_norm(
-               {input, weight, bias, std::nullopt, std::nullopt}, training, momentum, eps));
-         });
+  m.impl(
+      "_native_batch_norm_legit.no_stats",
+      [](Context& context, Value input, const MaybeValue& weight, const MaybeValue& bias,
+         bool training, const Promotable& momentum, double eps) {
+        return with_written_statistics(batch_norm(
+            context, {input, weight, bias, std::nullopt, std::nullopt}, training, momentum, eps));
+      });
   m.impl("_native_batch_norm_legit_no_training",
-         [](Value input, const MaybeValue& weight, const MaybeValue& bias, Value mean, Value var,
-            const Promotable& momentum, double eps) {
+         [](Context& context, Value input, const MaybeValue& weight, const MaybeValue& bias,
+            Value mean, Value var, const Promotable& momentum, double eps) {
            return with_written_statistics(
-               batch_norm({input, weight, bias, mean, var}, false, momentum, eps));
+               batch_norm(context, {input, weight, bias, mean, var}, false, momentum, eps));
          });
   m.impl({"_batch_norm_with_update", "_batch_norm_with_update_functional"},
-         [](Value input, const MaybeValue& weight, const MaybeValue& bias, Value mean, Value var,
-            const Promotable& momentum, double eps) -> std::vector<Value> {
+         [](Context& context, Value input, const MaybeValue& weight, const MaybeValue& bias,
+            Value mean, Value var, const Promotable& momentum, double eps) -> std::vector<Value> {
            const BatchNormResults r =
-               batch_norm({input, weight, bias, mean, var}, true, momentum, eps);
+               batch_norm(context, {input, weight, bias, mean, var}, true, momentum, eps);
            return {r.output,          r.save_mean,     r.save_invstd,
                    no_reserve(input), *r.running_mean, *r.running_var};
          });
   m.impl("_batch_norm_no_update",
-         [](Value input, const MaybeValue& weight, const MaybeValue& bias, const MaybeValue& mean,
-            const MaybeValue& var, const Promotable& momentum, double eps) -> std::vector<Value> {
+         [](Context& context, Value input, const MaybeValue& weight, const MaybeValue& bias,
+            const MaybeValue& mean, const MaybeValue& var, const Promotable& momentum,
+            double eps) -> std::vector<Value> {
            const BatchNormResults r =
-               batch_norm({input, weight, bias, mean, var}, false, momentum, eps);
+               batch_norm(context, {input, weight, bias, mean, var}, false, momentum, eps);
            return {r.output, r.save_mean, r.save_invstd, no_reserve(input)};
          });
 }

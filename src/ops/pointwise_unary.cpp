@@ -194,7 +194,7 @@ Value nan_to_num(Value self, std::optional<double> nan, std::optional<double> po
 
 // ---- Copies -------------------------------------------------------------------------------------
 
-Value clone(Value self) { return self; }
+Value same(Value self) { return self; }
 Value zero(Value self) { return hlo::full_like(self, 0); }
 
 Value fill(Value self, Value value) {
@@ -215,7 +215,6 @@ constexpr UnaryOperator kUnaryOperators[] = {
     {"atanh", floating_formula<hlo::atanh>},
     {"bitwise_not", hlo::not_},
     {"ceil", rounding<hlo::ceil>},
-    {"clone", clone},
     {"_conj_physical", conj_of},
     {"conj_physical_", conj_of, Repeats::kAllowed},
     {"cos", floating<hlo::cosine>},
@@ -233,8 +232,8 @@ constexpr UnaryOperator kUnaryOperators[] = {
     {"isnan", is_nan},
     {"isneginf", is_infinity<-1>},
     {"isposinf", is_infinity<1>},
-    {"lift", clone},
-    {"lift_fresh_copy", clone},
+    {"lift", same},
+    {"lift_fresh_copy", same},
     {"lgamma", floating_formula<log_gamma>},
     {"log", floating<hlo::log>},
     {"log10", floating_formula<log10>},

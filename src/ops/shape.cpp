@@ -13,8 +13,15 @@ using base::check;
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
-Value join(const hlo::Values& values, std::int64_t dim) {
-  return values.size() == 1 ? values[0] : hlo::concatenate(values, dim);
+// XLA's CPU backend would convert bfloat16 to float32 for it and back.
+Value join(const Context& context, const hlo::Values& values, std::int64_t dim) {
+  if (values.size() == 1) return values[0];
+  if (context.platform != "cpu" || values[0].dtype() != DType::kBFloat16) {
+    return hlo::concatenate(values, dim);
+  }
+  hlo::Values bits;
+  for (const Value& value : values) bits.push_back(hlo::bitcast_convert(value, DType::kUInt16));
+  return hlo::bitcast_convert(hlo::concatenate(bits, dim), DType::kBFloat16);
 }
 
 // PyTorch lets tensors of size [0] stand beside tensors of any rank.
@@ -38,7 +45,7 @@ void check_cat(const std::vector<Value>& tensors, std::int64_t dim) {
   }
 }
 
-Value cat(const std::vector<Value>& tensors, std::int64_t dim) {
+Value cat(const Context& context, const std::vector<Value>& tensors, std::int64_t dim) {
   check(!tensors.empty(), "torch.cat(): expected a non-empty list of Tensors");
   check_cat(tensors, dim);
   const DType dtype = result_type(tensors);
@@ -47,10 +54,10 @@ Value cat(const std::vector<Value>& tensors, std::int64_t dim) {
     if (!is_skipped_by_cat(t)) parts.push_back(convert(t, dtype));
   }
   if (parts.empty()) return convert(tensors[0], dtype);
-  return join(parts, wrap_dim(dim, parts[0].rank()));
+  return join(context, parts, wrap_dim(dim, parts[0].rank()));
 }
 
-Value stack(const std::vector<Value>& tensors, std::int64_t dim) {
+Value stack(const Context& context, const std::vector<Value>& tensors, std::int64_t dim) {
   check(!tensors.empty(), "stack expects a non-empty TensorList");
   const std::int64_t place = wrap_dim(dim, tensors[0].rank() + 1);
   const DType dtype = result_type(tensors);
@@ -62,7 +69,7 @@ Value stack(const std::vector<Value>& tensors, std::int64_t dim) {
           base::to_string(tensors[i].dims()), " at entry ", i);
     parts.push_back(insert_dim(convert(tensors[i], dtype), place));
   }
-  return join(parts, place);
+  return join(context, parts, place);
 }
 
 Value repeat(Value self, const Dims& repeats) {
@@ -93,15 +100,37 @@ Value flip(Value self, const Dims& dims) {
   return wrapped.empty() ? self : hlo::reverse(self, wrapped);
 }
 
-// Fewer elements are moved before a call (src/aten/roll_kernel.cpp) has begun.
-constexpr std::int64_t kLeastForRollCall = 32768;
+// Fewer elements are moved before a call (src/aten/roll_kernel.cpp, transpose_kernel.cpp) has
+// begun.
+constexpr std::int64_t kLeastForCall = 32768;
+
+// Whether the elements of a row of the result lie apart in the operand.
+bool parts_rows(const Dims& operand, const Dims& permutation) {
+  const auto last = std::ranges::find_if(permutation.rbegin(), permutation.rend(),
+                                         [&](std::int64_t dim) { return operand[at(dim)] != 1; });
+  return last != permutation.rend() &&
+         std::ranges::any_of(operand.begin() + *last + 1, operand.end(),
+                             [](std::int64_t size) { return size != 1; });
+}
+
+// A copy of a transposed view: XLA's CPU backend moves one element after the other.
+Value clone(const Context& context, Value self) {
+  if (!context.has_host_kernels || self.num_elements() < kLeastForCall) return self;
+  const hlo::Builder::Transposition* const view = self.builder().transposition(self);
+  if (view == nullptr || !parts_rows(view->operand.dims(), view->permutation)) return self;
+  hlo::CustomCall call;
+  call.call_target_name = "torch_xla.transpose";
+  call.results = {self.type()};
+  call.backend_config = {{"permutation", view->permutation}};
+  return hlo::custom_call({view->operand}, call)[0];
+}
 
 Value roll_dim(const Context& context, Value self, std::int64_t shift, std::int64_t dim) {
   const std::int64_t size = self.dim(dim);
   if (size == 0) return self;
   const std::int64_t start = ((size - shift % size) % size + size) % size;
   if (start == 0) return self;
-  if (context.has_host_kernels && self.num_elements() >= kLeastForRollCall) {
+  if (context.has_host_kernels && self.num_elements() >= kLeastForCall) {
     hlo::CustomCall call;
     call.call_target_name = "torch_xla.roll";
     call.results = {self.type()};
@@ -197,7 +226,7 @@ Value diag_embed(Value self, std::int64_t offset, std::int64_t dim1, std::int64_
   return permute(matrix, permutation);
 }
 
-Value block_diag(const std::vector<Value>& tensors, hlo::Builder& builder) {
+Value block_diag(const Context& context, const std::vector<Value>& tensors) {
   hlo::Values blocks;
   std::int64_t columns = 0;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
@@ -209,16 +238,16 @@ Value block_diag(const std::vector<Value>& tensors, hlo::Builder& builder) {
     blocks.push_back(hlo::reshape(t, matrix));
     columns += matrix[1];
   }
-  if (blocks.empty()) return hlo::full(builder, Shape{DType::kFloat32, {1, 0}}, 0.0);
+  if (blocks.empty()) return hlo::full(context.builder, Shape{DType::kFloat32, {1, 0}}, 0.0);
   const DType dtype = result_type(tensors);
-  const Value zero = scalar(builder, dtype, 0);
+  const Value zero = scalar(context.builder, dtype, 0);
   std::int64_t column = 0;
   for (Value& block : blocks) {
     const std::int64_t width = block.dim(1);
     block = hlo::pad(convert(block, dtype), zero, {0, column}, {0, columns - column - width});
     column += width;
   }
-  return join(blocks, 0);
+  return join(context, blocks, 0);
 }
 
 Value pixel_shuffle(Value self, std::int64_t factor) {
@@ -289,14 +318,17 @@ Value channel_shuffle(Value self, std::int64_t groups) {
 }  // namespace
 
 void register_shape(Registry& m) {
-  m.impl("cat", [](std::vector<Value> tensors, std::int64_t dim) { return cat(tensors, dim); });
-  m.impl({"stack", "_stack"},
-         [](std::vector<Value> tensors, std::int64_t dim) { return stack(tensors, dim); });
-  m.impl("block_diag", [](Context& context, std::vector<Value> tensors) {
-    return block_diag(tensors, context.builder);
+  m.impl("cat", [](Context& context, std::vector<Value> tensors, std::int64_t dim) {
+    return cat(context, tensors, dim);
   });
+  m.impl({"stack", "_stack"}, [](Context& context, std::vector<Value> tensors, std::int64_t dim) {
+    return stack(context, tensors, dim);
+  });
+  m.impl("block_diag",
+         [](Context& context, std::vector<Value> tensors) { return block_diag(context, tensors); });
   m.impl("repeat", [](Value self, Dims repeats) { return repeat(self, repeats); });
   m.impl("flip", [](Value self, Dims dims) { return flip(self, dims); });
+  m.impl("clone", [](Context& context, Value self) { return clone(context, self); });
   m.impl("roll", [](Context& context, Value self, Dims shifts, Dims dims) {
     return roll(context, self, shifts, dims);
   });

@@ -141,6 +141,20 @@ _CASES = {
         _HALVES,
         (*_HALVES, "float32"),
     ),
+    "batch_norm": Case(
+        lambda x, w, b: nnf.batch_norm(x, None, None, w, b, training=True),
+        [(4, 8, 16, 16), (8,), (8,)],
+        ("native_batch_norm", "native_batch_norm_backward"),
+        _HALVES,
+        (*_HALVES, "float32"),
+    ),
+    "instance_norm": Case(
+        lambda x: nnf.instance_norm(x),
+        [(4, 8, 16, 16)],
+        ("native_batch_norm", "native_batch_norm_backward"),
+        _HALVES,
+        _HALVES,
+    ),
     "layer_norm of doubles": Case(
         lambda x, w, b: nnf.layer_norm(x, (7, 9), w, b),
         [(10, 31, 7, 9), (7, 9), (7, 9)],
@@ -172,7 +186,7 @@ _CASES = {
         lambda q, k, v: nnf.scaled_dot_product_attention(q, k, v, is_causal=True),
         [(2, 4, 17, 32)] * 3,
         (),
-        _PRODUCTS,
+        ("float32", *_PRODUCTS),
     ),
     "bilinear": Case(
         lambda x: nnf.interpolate(x, scale_factor=2.0, mode="bilinear"),
@@ -197,7 +211,14 @@ _CASES = {
     "topk": Case(lambda x: x.topk(3, -1).values, [(20, 30)], ("topk",)),
     "cummin": Case(lambda x: x.cummin(0).values, [(70,)], ("cummin",), asked=_SOME),
     "norm, in PyTorch's older form": Case(lambda x: x.norm(dim=1), [(70, 70)], (), asked=_SOME),
-    "sort": Case(lambda x: x.sort(1).values, [(70, 70)], (), ("float64",), asked=_SOME),
+    "sort": Case(lambda x: x.sort(1).values, [(70, 70)], ("sort",), asked=_SOME),
+    "sort of few doubles": Case(
+        lambda x: x.sort(1).values, [(20, 30)], ("sort",), ("float64",), ("float64", "float32")
+    ),
+    "max": Case(lambda x: x.max(1).values, [(70, 70)], ("max.dim",), asked=_FEW),
+    "min": Case(lambda x: x.min(0).values, [(70, 70)], ("min.dim",), asked=_FEW),
+    "argmax": Case(lambda x: x + x.argmax(1), [(70, 70)], ("argmax",), asked=_SOME),
+    "amax": Case(lambda x: x.amax(1) * x.amin(0), [(70, 70)], ("amax", "amin"), _HALVES, _FEW),
     "sort of columns": Case(
         lambda x: x.sort(dim=0, stable=True).values, [(70, 70)], ("sort.stable",), asked=_SOME
     ),
@@ -220,6 +241,23 @@ _CASES = {
         nnf.softplus, [(400, 100)], ("softplus", "softplus_backward"), asked=(*_FEW, "float64")
     ),
     "sigmoid": Case(torch.sigmoid, [(400, 100)], ("sigmoid",), ("float64",), asked=_SOME),
+    "gelu": Case(
+        nnf.gelu, [(400, 100)], ("gelu", "gelu_backward"), ("float64",), ("float64", "float32")
+    ),
+    "silu": Case(nnf.silu, [(400, 100)], ("silu",), ("float64",), ("float64", "float32")),
+    "binary cross entropy": Case(
+        lambda x, y: nnf.binary_cross_entropy_with_logits(
+            x, y.sigmoid(), pos_weight=y[0].detach().abs() + 1, reduction="sum"
+        ),
+        [(400, 100)] * 2,
+        ("binary_cross_entropy_with_logits",),
+        asked=_SOME,
+    ),
+    "transposition": Case(
+        lambda x: (x.mT.contiguous() * 2).permute(2, 0, 1).contiguous(),
+        [(20, 50, 40)],
+        ("transpose",),
+    ),
     "pow": Case(
         lambda x, y: (x.abs() + 0.5).pow(y), [(400, 100)] * 2, ("pow.Tensor_Tensor",), asked=_SOME
     ),
@@ -286,7 +324,9 @@ def calls_in(tensors: list[torch.Tensor]) -> set[str]:
     text = _XLAC._graph_of(tensors, "stablehlo")
     operators = set(re.findall(r'"op" = "([^"]+)"', text))
     return operators | set(
-        re.findall(r"torch_xla\.((?:correlate|group_norm|layer_norm|roll|scatter)\w*)", text)
+        re.findall(
+            r"torch_xla\.((?:correlate|group_norm|layer_norm|roll|scatter|transpose)\w*)", text
+        )
     )
 
 
@@ -327,6 +367,47 @@ def test_the_same_values_and_gradients(name, dtype):
         assert mine.dtype == theirs.dtype
         scale = max(1.0, theirs.abs().max().item())
         torch.testing.assert_close(mine.cpu(), theirs, rtol=tolerance, atol=tolerance * scale)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "bool", "bfloat16", "int32", "float64", "complex128"])
+@pytest.mark.parametrize(
+    ("shape", "permutation"),
+    [
+        ((300, 200), (1, 0)),
+        ((3, 201, 70), (0, 2, 1)),
+        ((41, 3, 301), (2, 0, 1)),
+        ((41, 301, 3), (1, 2, 0)),
+        ((33, 1, 35, 1, 37), (4, 3, 2, 1, 0)),
+        ((7, 11, 13, 3, 14), (3, 1, 4, 0, 2)),
+        ((40000, 1), (1, 0)),
+    ],
+)
+def test_copies_of_transposed_views(dtype, shape, permutation):
+    x = torch.randint(-128, 127, shape).to(getattr(torch, dtype))
+    copied = x.to("xla").permute(permutation).contiguous()
+    assert ("transpose" in calls_in([copied])) == (1 not in shape[-1:])
+    assert torch.equal(copied.cpu(), x.permute(permutation))
+
+
+def test_copies_of_few_or_of_whole_rows_are_not_calls():
+    few, rows = torch.randn(20, 30, device="xla"), torch.randn(50, 40, 30, device="xla")
+    assert not calls_in([few.t().contiguous(), rows.transpose(0, 1).contiguous()])
+
+
+@pytest.mark.parametrize("dtype", _HALVES)
+@pytest.mark.parametrize("is_mixed", [False, True])
+def test_running_statistics_of_halves(dtype, is_mixed):
+    torch.manual_seed(0)
+    x = torch.randn(4, 8, 16, 16).mul(3).add(1).to(getattr(torch, dtype))
+    norms = []
+    for device in ("cpu", "xla"):
+        norm = nn.BatchNorm2d(8).to(device, torch.float32 if is_mixed else x.dtype)
+        for _ in range(3):
+            norm(x.to(device))
+        norms.append(norm)
+    assert "native_batch_norm" in calls_in([norms[1].running_var])
+    for theirs, mine in zip(norms[0].buffers(), norms[1].buffers(), strict=True):
+        torch.testing.assert_close(mine.cpu(), theirs, rtol=1e-3 if is_mixed else 2e-2, atol=1e-3)
 
 
 @pytest.mark.parametrize("dim", [0, 1, 2])

@@ -1,0 +1,127 @@
+// Copies of transposed views as a host kernel of our own: XLA's CPU backend writes one element
+// after the other, and PyTorch's kernel can't write where it is told to. src/ops/shape.cpp emits
+// the calls.
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include "aten/parallel.h"
+#include "base/error.h"
+#include "runtime/host_kernels.h"
+
+namespace torch_xla::aten {
+namespace {
+
+using runtime::HostCall;
+
+// So much is worth another thread.
+constexpr std::int64_t kElementsPerThread = 65536;
+// What is moved together: so many of the operand's rows stay in the nearest cache while all that is
+// taken of them is written.
+constexpr std::int64_t kTileRows = 32;
+constexpr std::int64_t kTileColumns = 64;
+
+// A dimension of the result, with the distance of its elements in the operand and in the result.
+struct Dim {
+  std::int64_t size;
+  std::int64_t from;
+  std::int64_t to;
+};
+
+// Those of the result, without those of one element; what lies together in both is one.
+std::vector<Dim> merged_dims(std::span<const std::int64_t> self,
+                             std::span<const std::int64_t> permutation) {
+  std::vector<std::int64_t> strides(self.size());
+  std::int64_t stride = 1;
+  for (std::size_t i = self.size(); i-- > 0; stride *= self[i]) strides[i] = stride;
+  std::vector<Dim> dims;  // the last first
+  std::int64_t to = 1;
+  for (std::size_t i = permutation.size(); i-- > 0;) {
+    const auto source = static_cast<std::size_t>(permutation[i]);
+    const std::int64_t size = self[source];
+    if (size == 1) continue;
+    if (!dims.empty() && dims.back().from * dims.back().size == strides[source]) {
+      dims.back().size *= size;
+    } else {
+      dims.push_back({size, strides[source], to});
+    }
+    to *= size;
+  }
+  return dims;
+}
+
+// `rows` of the operand, `row` elements apart, as columns of the result, whose rows are `column`
+// elements apart.
+template <typename T>
+void move_tile(T* to, const T* from, std::int64_t rows, std::int64_t columns, std::int64_t row,
+               std::int64_t column) {
+  for (std::int64_t j = 0; j < columns; ++j) {
+    for (std::int64_t i = 0; i < rows; ++i) to[j * column + i] = from[i * row + j];
+  }
+}
+
+// Where what is left of the dimensions beside the two of a tile begins.
+struct Start {
+  std::int64_t from = 0;
+  std::int64_t to = 0;
+};
+Start start_of(std::int64_t index, const std::vector<Dim>& outer) {
+  Start start;
+  for (const Dim& dim : outer) {
+    start.from += index % dim.size * dim.from;
+    start.to += index % dim.size * dim.to;
+    index /= dim.size;
+  }
+  return start;
+}
+
+template <typename T>
+void transpose_of(const HostCall& call) {
+  const auto self = call.input(0);
+  std::vector<Dim> outer = merged_dims(self.dims, call.integers("permutation"));
+  T* const to = static_cast<T*>(call.output(0).data);
+  const T* const from = static_cast<const T*>(self.data);
+  // The result's last dimension, and the operand's.
+  const Dim rows = outer.front();
+  outer.erase(outer.begin());
+  const auto last = std::ranges::find(outer, 1, &Dim::from);
+  base::internal_check(last != outer.end(), "transpose: the last dimension stays the last");
+  const Dim columns = *last;
+  outer.erase(last);
+  std::int64_t num_outer = 1;
+  for (const Dim& dim : outer) num_outer *= dim.size;
+  const std::int64_t bands = (columns.size + kTileColumns - 1) / kTileColumns;
+  const std::int64_t band_elements = rows.size * std::min(columns.size, kTileColumns);
+  in_parallel(num_outer * bands, std::max<std::int64_t>(1, kElementsPerThread / band_elements),
+              [&](std::int64_t begin, std::int64_t end) {
+                for (; begin < end; ++begin) {
+                  const Start start = start_of(begin / bands, outer);
+                  const std::int64_t j = begin % bands * kTileColumns;
+                  for (std::int64_t i = 0; i < rows.size; i += kTileRows) {
+                    move_tile(to + start.to + j * columns.to + i,
+                              from + start.from + i * rows.from + j,
+                              std::min(kTileRows, rows.size - i),
+                              std::min(kTileColumns, columns.size - j), rows.from, columns.to);
+                  }
+                }
+              });
+}
+
+void transpose(const HostCall& call) {
+  switch (base::size_bytes(call.input(0).dtype)) {
+    case 1: return transpose_of<std::uint8_t>(call);
+    case 2: return transpose_of<std::uint16_t>(call);
+    case 4: return transpose_of<std::uint32_t>(call);
+    case 8: return transpose_of<std::uint64_t>(call);
+    case 16: return transpose_of<std::array<std::uint64_t, 2>>(call);
+    default: base::internal_check(false, "transpose: no kernel for the dtype");
+  }
+}
+
+const bool registered = [] {
+  runtime::add_host_kernel("torch_xla.transpose", transpose);
+  return true;
+}();
+
+}  // namespace
+}  // namespace torch_xla::aten
