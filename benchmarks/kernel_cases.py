@@ -54,6 +54,12 @@ def _add_products() -> None:
         lambda n, i, o: [torch.randn(n, i), torch.randn(o, i), torch.randn(o)],
         *((32, 128, 128), (128, 784, 512), (512, 256, 1024)),
     )
+    _add(
+        "linear, few rows",
+        nnf.linear,
+        lambda n, i, o: [torch.randn(n, i), torch.randn(o, i)],
+        *((1, 256, 256), (8, 1024, 1024), (128, 768, 3072)),
+    )
     _add("matrix x vector", torch.mv, lambda n: [torch.randn(n, n), torch.randn(n)], *squares)
     _add(
         "bmm",

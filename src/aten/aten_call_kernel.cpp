@@ -38,6 +38,10 @@ class Arguments {
   c10::IValue next(c10::TypePtr type) {
     const std::string position = std::to_string(position_++);
     if (const auto optional = type->cast<c10::OptionalType>()) type = optional->getElementType();
+    if (call_.has_attribute("p" + position)) {
+      return operand(call_.integers("t" + position).front())
+          .permute(at::IntArrayRef(call_.integers("p" + position)));
+    }
     if (call_.has_attribute("t" + position)) {
       return of_operands(*type, call_.integers("t" + position));
     }
@@ -182,8 +186,9 @@ std::optional<c10::OperatorHandle> with_out(const c10::OperatorHandle& op) {
 bool keeps_dtype(const torch::jit::Stack& arguments, at::ScalarType dtype) {
   return std::ranges::all_of(arguments, [&](const c10::IValue& value) {
     if (!value.isTensor() || !value.toTensor().defined()) return true;
-    const at::ScalarType own = value.toTensor().scalar_type();
-    return own == dtype || (at::isFloatingType(dtype) && own == at::kLong);
+    // Of complex numbers, the kernel may give or take the parts.
+    const at::ScalarType own = c10::toRealValueType(value.toTensor().scalar_type());
+    return own == c10::toRealValueType(dtype) || (at::isFloatingType(dtype) && own == at::kLong);
   });
 }
 

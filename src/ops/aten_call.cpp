@@ -1,6 +1,8 @@
 // Writes a call's arguments into the attributes of a custom call.
 #include "ops/aten_call.h"
 
+#include <algorithm>
+#include <array>
 #include <bit>
 
 namespace torch_xla::ops {
@@ -17,10 +19,17 @@ void append_number(const Scalar& number, DType dtype, Words& words) {
   words.push_back(std::bit_cast<std::int64_t>(z.imag()));
 }
 
+// The kernels that read transposed matrices as fast as others.
+constexpr std::array<std::string_view, 8> kProducts = {"addmm", "addmv",  "baddbmm", "bmm",
+                                                       "dot",   "linear", "mm",      "mv"};
+
 // Collects operands and attributes, argument by argument.
 class Arguments {
  public:
-  Arguments(hlo::Builder& builder, const Frame& frame) : builder_(builder), frame_(frame) {}
+  Arguments(const std::string& name, hlo::Builder& builder, const Frame& frame)
+      : builder_(builder),
+        frame_(frame),
+        takes_views_(std::ranges::find(kProducts, name) != kProducts.end()) {}
 
   void add(const graph::Attribute& attribute) {
     std::visit([this](const auto& value) { add_value(value); }, attribute);
@@ -41,7 +50,10 @@ class Arguments {
 
   void add_value(std::monostate) {}
   void add_value(const graph::Operand& tensor) {
-    add_words('t', {operand(frame_.operands[tensor.index])});
+    const Value value = frame_.operands[tensor.index];
+    const auto* const view = takes_views_ ? builder_.transposition(value) : nullptr;
+    add_words('t', {operand(view == nullptr ? value : view->operand)});
+    if (view != nullptr) add_words('p', view->permutation);
   }
   void add_value(const graph::OperandList& list) {
     Words indices;
@@ -82,6 +94,7 @@ class Arguments {
 
   hlo::Builder& builder_;
   const Frame& frame_;
+  const bool takes_views_;
   std::size_t position_ = 0;
 };
 
@@ -91,7 +104,7 @@ hlo::Values call_on_host(const std::string& name, hlo::Builder& builder,
                          std::span<const graph::Attribute* const> args, const Frame& frame,
                          const std::vector<Shape>& results, const Dims& positions,
                          const hlo::Attributes& more) {
-  Arguments arguments(builder, frame);
+  Arguments arguments(name, builder, frame);
   for (const graph::Attribute* arg : args) arguments.add(*arg);
   hlo::CustomCall call;
   call.call_target_name = kAtenCall;

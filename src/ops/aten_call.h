@@ -14,6 +14,7 @@ namespace torch_xla::ops {
 // The custom call behind every such operator, and how it carries argument `i` of the schema, which
 // is absent where it is None:
 //   "t<i>"  indices into the call's operands: a tensor, a list of them (-1: None), or a number
+//   "p<i>"  beside "t<i>": the order of dimensions in which the kernel is to read the tensor
 //   "n<i>"  numbers, three words for each: dtype, and the bits of the real and imaginary part
 //   "s<i>"  a text
 // "results" are the positions of the results that are wanted, where that is not all of them.

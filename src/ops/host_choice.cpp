@@ -16,6 +16,8 @@ namespace {
 constexpr std::int64_t kLeastElements = 4096;
 // A function of one element costs little beside what XLA's fusion saves.
 constexpr std::int64_t kLeastForFunctions = 32768;
+// What XLA takes some 20 ns for, each.
+constexpr std::int64_t kLeastForSlowFunctions = 2048;
 // What XLA takes a tenth of a microsecond for, each.
 constexpr std::int64_t kLeastForSlowest = 512;
 
@@ -90,15 +92,13 @@ bool average_pool_gradient(const Call& call) {
 
 bool large(const Call& call) { return call.is_large() && (call.is_wide() || call.is_half()); }
 
-// XLA has fast products for float32, in which it computes half precision too.
+// XLA copies a second matrix that it would read by columns, as `linear` does, and computes half
+// precision in float32.
 bool product(const Call& call) {
-  return call.is_large() && (call.is_double() || call.has_half_products());
-}
-
-// XLA writes the scores of all pairs to memory.
-bool attention(const Call& call) {
   return call.is_large() && (call.is_wide() || call.has_half_products());
 }
+
+bool transform(const Call& call) { return call.is_large(); }
 
 bool large_of_doubles(const Call& call) { return call.is_large() && call.is_double(); }
 
@@ -138,6 +138,9 @@ bool values_and_places(const Call& call) {
 bool function(const Call& call) {
   return (call.is_wide() || call.is_half()) && call.is_large(kLeastForFunctions);
 }
+bool slow_function(const Call& call) {
+  return (call.is_wide() || call.is_half()) && call.is_large(kLeastForSlowFunctions);
+}
 bool function_of_doubles(const Call& call) {
   return call.is_double() && call.is_large(kLeastForFunctions);
 }
@@ -152,8 +155,8 @@ const std::unordered_map<std::string_view, Predicate>& predicates() {
       {"addmm", product},
       {"baddbmm", product},
       {"linear", product},
-      {"_scaled_dot_product_flash_attention_for_cpu", attention},
-      {"_scaled_dot_product_flash_attention_for_cpu_backward", attention},
+      {"_scaled_dot_product_flash_attention_for_cpu", product},
+      {"_scaled_dot_product_flash_attention_for_cpu_backward", product},
       {"mv", product},
       {"addmv", product},
       {"dot", product},
@@ -162,6 +165,7 @@ const std::unordered_map<std::string_view, Predicate>& predicates() {
       {"linalg_lu_factor_ex", wide},
       {"linalg_inv_ex", wide},
       {"linalg_qr", wide},
+      {"linalg_lu_solve", wide},
       {"linalg_solve_triangular", wide},
       {"_linalg_solve_ex", wide},
       {"_linalg_det", wide},
@@ -223,27 +227,31 @@ const std::unordered_map<std::string_view, Predicate>& predicates() {
       {"_log_softmax", sum},
       {"_log_softmax_backward_data", sum},
       {"im2col", large_of_doubles},
+      {"_fft_c2c", transform},
+      {"_fft_c2r", transform},
+      {"_fft_r2c", transform},
 
-      {"acos", function},
-      {"asin", function},
+      {"acos", slow_function},
+      {"asin", slow_function},
       {"atan", function},
-      {"atan2", function},
+      {"atan2", slow_function},
       {"binary_cross_entropy_with_logits", function},
       {"cos", function},
       {"div.Scalar_mode", function},
       {"div.Tensor_mode", function},
-      {"erfinv", function},
-      {"fmod.Scalar", function},
-      {"fmod.Tensor", function},
-      {"lgamma", function},
+      {"erfinv", slow_function},
+      {"fmod.Scalar", slow_function},
+      {"fmod.Tensor", slow_function},
+      {"lgamma", slow_function},
       {"pow.Tensor_Tensor", function},
-      {"remainder.Scalar", function},
-      {"remainder.Tensor", function},
+      {"remainder.Scalar", slow_function},
+      {"remainder.Tensor", slow_function},
       {"sin", function},
       {"softplus", function},
       {"softplus_backward", function},
       {"digamma", function_of_doubles},
       {"erf", function_of_doubles},
+      {"exp", function_of_doubles},
       {"gelu", function_of_doubles},
       {"gelu_backward", function_of_doubles},
       {"log", function_of_doubles},

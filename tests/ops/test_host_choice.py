@@ -32,6 +32,7 @@ _FEW = ("float32", "bfloat16")
 # Where the processor has no instructions for them, half precision is multiplied in float32.
 _INSTRUCTIONS = {"avx512_bf16": "bfloat16", "avx512_fp16": "float16"}
 _PRODUCTS = (
+    "float32",
     "float64",
     *(
         half
@@ -181,12 +182,24 @@ _CASES = {
         ("addmm", "mm"),
         _PRODUCTS,
     ),
+    "transposed matrices": Case(
+        lambda x, y: torch.mm(x.t(), y.t()) + (y @ x).t(),
+        [(70, 64), (66, 70)],
+        ("mm",),
+        _PRODUCTS,
+    ),
+    "transposed batches": Case(
+        lambda x, y: torch.baddbmm(x.mT[:, :1, :1], x.mT, y.mT, beta=2),
+        [(8, 20, 30), (8, 25, 20)],
+        ("baddbmm", "bmm"),
+        _PRODUCTS,
+    ),
     "linear": Case(nnf.linear, [(4, 20, 70), (66, 70), (66,)], (), _PRODUCTS),
     "attention": Case(
         lambda q, k, v: nnf.scaled_dot_product_attention(q, k, v, is_causal=True),
         [(2, 4, 17, 32)] * 3,
         (),
-        ("float32", *_PRODUCTS),
+        _PRODUCTS,
     ),
     "bilinear": Case(
         lambda x: nnf.interpolate(x, scale_factor=2.0, mode="bilinear"),
@@ -267,6 +280,15 @@ _CASES = {
         ("remainder.Tensor", "div.Tensor_mode"),
         asked=_FEW,
     ),
+    "fft": Case(
+        lambda x: (
+            torch.fft.ifft2(torch.fft.rfft(x).abs()[:, :1] + torch.fft.irfft(x + 1j * x, 70)).imag
+        ),
+        [(70, 70)],
+        ("_fft_r2c", "_fft_c2c", "_fft_c2r"),
+        asked=("float32", "float64"),
+    ),
+    "exp of doubles": Case(torch.exp, [(400, 100)], ("exp",), ("float64",), asked=_SOME),
     "sin": Case(torch.sin, [(400, 100)], ("sin", "cos"), asked=_FEW),
     "acos": Case(lambda x: torch.acos(x.tanh() * 0.5), [(400, 100)], ("acos",), asked=_FEW),
     "asin": Case(lambda x: torch.asin(x.tanh() * 0.5), [(400, 100)], ("asin",), asked=_FEW),
