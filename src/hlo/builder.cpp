@@ -147,6 +147,15 @@ void Builder::set_transposition(const Value& result, const Value& operand,
   if (mode_ == Mode::kText) transpositions_.insert({result.id_, {operand, permutation}});
 }
 
+const Builder::SliceUpdate* Builder::slice_update(const Value& value) const {
+  const auto found = slice_updates_.find(value.id_);
+  return found == slice_updates_.end() ? nullptr : &found->second;
+}
+
+void Builder::set_slice_update(const Value& result, const SliceUpdate& update) {
+  if (mode_ == Mode::kText) slice_updates_.insert({result.id_, update});
+}
+
 void Builder::append_value(std::string& out, const Value& value) const {
   std::array<char, 12> digits;
   const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), value.id_).ptr;

@@ -153,6 +153,16 @@ class Builder {
   };
   const Transposition* transposition(const Value& value) const;
   void set_transposition(const Value& result, const Value& operand, const Dims& permutation);
+  // What a value is that was written to in one place: `operand` but for `update`, which lies from
+  // `start` on along `dim`. Null for all other values.
+  struct SliceUpdate {
+    Value operand;
+    Value update;
+    std::int64_t dim = 0;
+    std::int64_t start = 0;
+  };
+  const SliceUpdate* slice_update(const Value& value) const;
+  void set_slice_update(const Value& result, const SliceUpdate& update);
 
   // The module with `results` as what its public function `name` returns. Call once, last.
   std::string finish(std::span<const Value> results, std::string_view name = "main");
@@ -215,6 +225,7 @@ class Builder {
   std::vector<std::uint32_t> operand_ids_;
   std::unordered_map<std::uint32_t, Dims> slice_starts_;
   std::unordered_map<std::uint32_t, Transposition> transpositions_;
+  std::unordered_map<std::uint32_t, SliceUpdate> slice_updates_;
   std::string_view barrier_call_;
   int region_depth_ = 0;
   std::string body_;  // operations of the region being emitted

@@ -155,6 +155,7 @@ const std::unordered_map<std::string_view, Predicate>& predicates() {
       {"addmm", product},
       {"baddbmm", product},
       {"linear", product},
+      {"_euclidean_dist", product},
       {"_scaled_dot_product_flash_attention_for_cpu", product},
       {"_scaled_dot_product_flash_attention_for_cpu_backward", product},
       {"mv", product},

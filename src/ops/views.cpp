@@ -128,11 +128,33 @@ Dims inverse_permutation(const Dims& permutation) {
   return out;
 }
 
+namespace {
+
+// What a slice reads that writes have gone before: the very thing that was written there, or what
+// was there before writes beside it. Of a program's input there is no reading past writes, since it
+// is written in place.
+Value read_past_writes(Value self, std::int64_t dim, std::int64_t start, std::int64_t length) {
+  const hlo::Builder& builder = self.builder();
+  Value source = self;
+  while (const hlo::Builder::SliceUpdate* const write = builder.slice_update(source)) {
+    if (write->dim != dim) break;
+    const std::int64_t size = write->update.dim(dim);
+    if (write->start == start && size == length) return write->update;
+    if (start < write->start + size && write->start < start + length) break;
+    source = write->operand;
+  }
+  return slice_dim(builder.definition(source.id()).name.empty() ? self : source, dim, start,
+                   start + length, 1);
+}
+
+}  // namespace
+
 Value slice_view(Value self, std::int64_t dim, const Promotable& start, std::int64_t length,
                  std::int64_t step) {
   const std::int64_t span = span_of(length, step);
   if (start.is_constant()) {
     const auto first = start.constant().to<std::int64_t>();
+    if (step == 1 || length == 1) return read_past_writes(self, dim, first, length);
     return slice_dim(self, dim, first, first + span, step);
   }
   const Value window =
@@ -152,7 +174,11 @@ Value slice_write(Value parent, Value update, std::int64_t dim, const Promotable
                                             start.is_constant() ? &starts : nullptr);
     // XLA:CPU moves a reshape of the result into the operands, fuses them, and then writes in place
     // what the update still reads.
-    return hlo::optimization_barrier({written})[0];
+    const Value opaque = hlo::optimization_barrier({written})[0];
+    if (start.is_constant()) {
+      parent.builder().set_slice_update(opaque, {parent, update, dim, starts[at(dim)]});
+    }
+    return opaque;
   }
   if (start.is_constant()) {
     return interleave(parent, update, dim, start.constant().to<std::int64_t>(), step);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 
 import pytest
 import torch
@@ -234,3 +235,40 @@ def test_batch_norm_updates_its_running_statistics():
     want, got = program("cpu"), program("xla")
     for a, b in zip(want, got, strict=True):
         torch.testing.assert_close(b.cpu(), a)
+
+
+def parts_updated_in_place(gates):
+    """As torch's LSTM cells do it."""
+    a, b, c = gates.unsafe_chunk(3, 1)
+    a.sigmoid_()
+    b.tanh_()
+    c.mul_(a + b)
+    return a * b + c
+
+
+def test_reads_of_written_parts_take_what_was_written():
+    x = numbers("xla", 4, 6)
+    torch_xla.sync()
+    result = parts_updated_in_place(x * 2)
+    text = torch_xla._XLAC._graph_of([result], "stablehlo")
+    # None of them reads another's write.
+    written = set(re.findall(r'(%\d+) = "stablehlo.optimization_barrier"', text))
+    read = set(re.findall(r'"stablehlo.slice"\((%\d+)\)', text))
+    assert written and read and not written & read
+    check(lambda device: parts_updated_in_place(numbers(device, 4, 6) * 2))
+
+
+@pytest.mark.parametrize("start", [0, 1, 2, 3, 4])
+@pytest.mark.parametrize("is_input", [False, True])
+def test_reads_beside_before_and_across_writes(start, is_input):
+    def program(device):
+        x = numbers(device, 6, 3)
+        if is_input and device == "xla":
+            torch_xla.sync()
+        x[1:3] *= 2
+        first = x[start : start + 2] + 1
+        x[2:4] = x[start : start + 2] * 3
+        x[:, 1:] -= x[:, :2] * 2
+        return first, x[start : start + 2] + 1, x[1:3].clone(), x[2:4].clone(), x
+
+    check(program)
