@@ -326,6 +326,10 @@ void remove_group(const std::string& name) { groups().remove(name); }
 
 std::string process_group_name(const std::string& group) { return "torch_xla:" + group; }
 
+std::vector<std::int64_t> members_of(const std::string& process_group_name) {
+  return groups().find(process_group_name.substr(process_group_name.find(':') + 1))->members;
+}
+
 void run_collective(const runtime::HostCall& call, const c10::OperatorHandle& op,
                     torch::jit::Stack stack) {
   const std::string name = stack.back().toStringRef();

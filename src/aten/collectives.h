@@ -36,6 +36,12 @@ void add_group(const std::string& name, const std::string& group,
 void remove_group(const std::string& name);
 std::string process_group_name(const std::string& group);
 
+// The ranks in the job of the members of the group of that process group.
+std::vector<std::int64_t> members_of(const std::string& process_group_name);
+
+// Waits until what this process sent has arrived (point_to_point.cpp).
+void finish_sends();
+
 // Runs `op` on CPU tensors, for a program whose call this is: the last of `stack` is the group.
 void run_collective(const runtime::HostCall& call, const c10::OperatorHandle& op,
                     torch::jit::Stack stack);

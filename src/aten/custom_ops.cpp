@@ -47,6 +47,10 @@ TORCH_LIBRARY_FRAGMENT(xla, m) {
       "_mark_tensor(Tensor x, str name, int pos, str id, bool is_input, str attributes) -> Tensor");
   // What `_c10d_functional` lacks.
   m.def("collective_permute(Tensor input, int[] sources, int[] targets, str group_name) -> Tensor");
+  // Between two members, `dst` and `src` being places in the group. What `send` gives is there when
+  // the tensor is on its way; `recv` gives a tensor like `like`.
+  m.def("send(Tensor input, int dst, int tag, str group_name) -> Tensor");
+  m.def("recv(Tensor like, int src, int tag, str group_name) -> Tensor");
 }
 
 // Elsewhere a mark is nothing, so that a marked model runs and can be exported.

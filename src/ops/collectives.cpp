@@ -320,6 +320,37 @@ void register_lists(Registry& m, const Options& options) {
       options);
 }
 
+void check_message(const char* op, const Meeting& meeting, std::int64_t peer, std::int64_t tag) {
+  base::check(tag >= 0, op, ": tag must not be negative, got ", tag);
+  base::check(peer >= 0 && peer < meeting.size(), op, ": there is no member ", peer,
+              ", the group has ", meeting.size());
+  base::check(meeting.size() > 1, op, ": the group has one member, who can't send to itself");
+}
+
+void register_point_to_point(Registry& m) {
+  const Options options{.is_collective = true, .is_between_two = true};
+  m.impl(
+      "xla:send",
+      [](Context& context, Value input, std::int64_t dst, std::int64_t tag, std::string group,
+         Value token) {
+        return met(context, group, token, [&](Meeting& meeting) {
+          check_message("send", meeting, dst, tag);
+          return meeting.call("xla:send", input, {integer(dst), integer(tag)}, token.type());
+        });
+      },
+      options);
+  m.impl(
+      "xla:recv",
+      [](Context& context, Value like, std::int64_t src, std::int64_t tag, std::string group,
+         Value token) {
+        return met(context, group, token, [&](Meeting& meeting) {
+          check_message("recv", meeting, src, tag);
+          return meeting.call("xla:recv", like, {integer(src), integer(tag)}, like.type());
+        });
+      },
+      options);
+}
+
 }  // namespace
 
 void register_collectives(Registry& m) {
@@ -378,6 +409,7 @@ void register_collectives(Registry& m) {
       },
       options);
   register_lists(m, options);
+  register_point_to_point(m);
 }
 
 }  // namespace torch_xla::ops

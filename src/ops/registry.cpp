@@ -155,6 +155,7 @@ void Registry::add(const std::string& name, Lowering lowering, const Options& op
   lowering.name = name;
   lowering.is_random = options.is_random;
   lowering.is_collective = options.is_collective;
+  lowering.is_between_two = options.is_between_two;
   lowering.repeats = options.repeats;
   lowering.computes_in_out_dtype = options.computes_in_out_dtype;
   const bool added = lowerings_.emplace(key_of(name, options.platform), std::move(lowering)).second;

@@ -290,6 +290,8 @@ struct Lowering {
   // A trailing Value parameter beyond the schema receives the token, which orders all collectives
   // of a device, and a result beyond the schema's is the token afterwards.
   bool is_collective = false;
+  // Of a collective: two members take part, so there is nothing for all of them to compare.
+  bool is_between_two = false;
 };
 
 // The types of the results of a call, by the function's own conversion of its arguments.
@@ -303,6 +305,7 @@ struct Options {
   bool takes_half = false;
   bool computes_in_out_dtype = false;
   bool is_collective = false;
+  bool is_between_two = false;
 };
 
 class Registry {

@@ -110,7 +110,7 @@ Agreements find_agreements(const graph::Trace& trace, const Target& target) {
   for (std::uint32_t i = 0; i < trace.steps.size(); ++i) {
     const graph::Entry& entry = *trace.steps[i].node->entry();
     const Lowering* lowering = registry().find(entry.op->name, target.platform);
-    if (lowering == nullptr || !lowering->is_collective) continue;
+    if (lowering == nullptr || !lowering->is_collective || lowering->is_between_two) continue;
     const std::string& group = std::get<std::string>(entry.args[entry.args.size() - 2]);
     Agreement& agreement = found.by_group[group];
     agreement.lines += describe_collective(*trace.steps[i].node);

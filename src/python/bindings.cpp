@@ -79,6 +79,7 @@ runtime::PluginSpec resolve_plugin(const py::function& resolver) {
 void bind_runtime(py::module_& m) {
   m.def("_add_group", &aten::add_group, py::call_guard<python::WithoutLock>());
   m.def("_remove_group", &aten::remove_group);
+  m.def("_finish_sends", &aten::finish_sends, py::call_guard<python::WithoutLock>());
   m.def("_process_group_name", &aten::process_group_name);
   m.def("_set_plugin_resolver", [](py::function resolver) {
     // Kept for the life of the process: the client may be made during interpreter exit.

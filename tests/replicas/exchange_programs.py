@@ -9,10 +9,12 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 import torch_xla
 import torch_xla.core.xla_model as xm
+import torch_xla.distributed.xla_backend
 import torch_xla.runtime as xr
 from torch_xla._replicas import meetings
 
@@ -203,7 +205,42 @@ def check_reads_in_the_middle(rank: int, size: int) -> None:
     assert third.tolist() == [size * (total + size - 1)] * 3, third.tolist()
 
 
+def check_messages(rank: int, size: int) -> None:
+    """Around the ring, received before and after it is sent, in order for each tag."""
+    before, after = (rank - 1) % size, (rank + 1) % size
+    for dtype, shape in itertools.product(DTYPES, SHAPES):
+        own = value_of(rank, shape, dtype).to("xla")
+        got = torch.zeros(shape, dtype=dtype, device="xla")
+        receiving = dist.irecv(got, before)
+        dist.send(own, after)
+        receiving.wait()
+        check(f"message {dtype} {shape}", got, as_array(value_of(before, shape, dtype)), dtype)
+    first, second, tagged = (torch.zeros(3, device="xla") for _ in range(3))
+    works = [dist.irecv(first, before), dist.irecv(second, before)]
+    works.append(dist.irecv(tagged, before, tag=5))
+    for number, tag in ((7.0, 5), (1.0, 0), (2.0, 0)):
+        dist.isend(torch.full((3,), number + before, device="xla"), after, tag=tag)
+    for work in reversed(works):
+        work.wait()
+    for got, number in ((first, 1.0), (second, 2.0), (tagged, 7.0)):
+        sent = number + (rank - 2) % size
+        check(f"message {number}", got, np.full(3, sent, np.float32), torch.float32)
+    leaf = torch.zeros(3, device="xla", requires_grad=True)
+    batch = [dist.P2POp(dist.irecv, leaf, before), dist.P2POp(dist.isend, first, after)]
+    for work in dist.batch_isend_irecv(batch):
+        work.wait()
+    sent = 1.0 + (rank - 3) % size
+    check("batch", leaf.detach(), np.full(3, sent, np.float32), torch.float32)
+    if rank == 0:  # arrives, though its sender ends first
+        dist.send(torch.arange(1 << 20, device="xla"), size - 1, tag=9)
+    elif rank == size - 1:
+        late = torch.zeros(1 << 20, dtype=torch.int64, device="xla")
+        dist.recv(late, 0, tag=9)
+        check("late", late, np.arange(1 << 20), torch.int64)
+
+
 CHECKS = {
+    "messages": check_messages,
     "reductions": check_reductions,
     "moves": check_moves,
     "groups": check_groups,
@@ -213,6 +250,7 @@ CHECKS = {
 
 
 def run(index: int, names: Sequence[str]) -> None:
+    dist.init_process_group("xla", init_method="xla://")
     rank, size = xr.global_ordinal(), xr.world_size()
     assert index == rank == xr.local_ordinal()
     for name in names:

@@ -45,7 +45,7 @@ def torchrun(count: int, program: list[str]) -> str:
 
 @pytest.mark.parametrize("count", [2, 3, 4])
 def test_exchanges_are_those_of_numpy(count):
-    names = ["reductions", "moves", "groups", "uneven", "reads"]
+    names = ["reductions", "moves", "groups", "uneven", "reads", "messages"]
     if count == 2:
         names.remove("moves")  # the longest
     out = run([str(FOLDER / "exchange_programs.py"), *names], count)
@@ -56,7 +56,7 @@ def test_exchanges_are_those_of_numpy(count):
 def test_training_is_that_of_one_device(start):
     program = str(FOLDER / "training_programs.py")
     out = run([program], 2) if start == "launch" else torchrun(2, [program])
-    assert "passed optimizer_step norms torch_norms ddp tensor_parallel zero fsdp" in out
+    assert "passed optimizer_step norms torch_norms ddp tensor_parallel zero fsdp pipeline" in out
 
 
 def test_programs_of_hugging_face_under_torchrun():
@@ -169,6 +169,34 @@ def test_who_does_not_come_to_an_exchange_is_named(tmp_path):
     )
     assert "all_reduce of ranks [0, 1]: " in out
     assert "; rank 1 did not come" in out
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (
+            "dist.send(x, 1) if index == 0 else dist.recv(x[1:], 0)\ntorch_xla.sync(wait=True)",
+            "rank 0 sent float32 of size [3], and float32 of size [2] was to be received",
+        ),
+        (
+            "time.sleep(30) if index == 0 else dist.recv(x, 0)\ntorch_xla.sync(wait=True)",
+            "xla::recv: nothing came from rank 0: ",
+        ),
+        (
+            "dist.send(x, 1 - index, group=dist.new_group([0, 1]), tag=-1)",
+            "tag must not be negative, got -1",
+        ),
+        ("dist.recv(x)", "receives from a rank that is named"),
+    ],
+)
+def test_messages_that_go_wrong(tmp_path, body, words):
+    program = f"""
+import torch.distributed as dist, torch_xla.distributed.xla_backend
+dist.init_process_group("xla", init_method="xla://")
+x = torch.ones(3, device="xla")
+{body}
+"""
+    assert words in failing(program, folder=str(tmp_path), XLA_COLLECTIVE_TIMEOUT="4")
 
 
 def test_groups_of_another_backend_are_refused(tmp_path):

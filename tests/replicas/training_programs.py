@@ -3,6 +3,7 @@ the losses and weights of one device with the n-fold batch."""
 
 from __future__ import annotations
 
+import copy
 import functools
 import sys
 from collections.abc import Callable, Iterator
@@ -11,6 +12,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
 
 import torch_xla
 import torch_xla.core.functions as xf
@@ -238,6 +240,38 @@ def by_fsdp() -> None:
     assert abs(norm.item() - count**0.5) < 1e-3
 
 
+def by_pipeline() -> None:
+    """Each replica has a layer; what it computes goes to the next."""
+    dist.init_process_group("xla", init_method="xla://")
+    rank, size, device = xr.global_ordinal(), xr.world_size(), torch.device("xla:0")
+    for schedule_class in (ScheduleGPipe, Schedule1F1B):
+        torch.manual_seed(7)
+        whole = [nn.Sequential(nn.Linear(8, 8), nn.Tanh()) for _ in range(size)]
+        layer = copy.deepcopy(whole[rank]).to(device)
+        schedule = schedule_class(
+            PipelineStage(layer, rank, size, device), 3, loss_fn=nn.functional.mse_loss
+        )
+        want_losses, losses = [], []
+        for x, _ in batches(0, 1):
+            given = (x.to(device),) if rank == 0 else ()
+            found: list[Tensor] = []
+            last = {"target": x.flip(1).to(device), "losses": found} if rank == size - 1 else {}
+            schedule.step(*given, **last)
+            losses += [sum(loss.item() for loss in found) / 3] if found else []
+            loss = nn.functional.mse_loss(nn.Sequential(*whole)(x), x.flip(1))
+            want_losses.append(loss.item())
+            loss.backward()
+            with torch.no_grad():
+                for parameter in (*layer.parameters(), *nn.Sequential(*whole).parameters()):
+                    parameter -= 0.1 * parameter.grad
+                    parameter.grad = None
+        if rank == size - 1:
+            torch.testing.assert_close(losses, want_losses, rtol=1e-4, atol=1e-5)
+        for got, want in zip(layer.parameters(), whole[rank].parameters(), strict=True):
+            torch.testing.assert_close(got.cpu(), want, rtol=1e-3, atol=1e-5)
+    dist.destroy_process_group()
+
+
 def is_linear(module: nn.Module) -> bool:
     return isinstance(module, nn.Linear)
 
@@ -250,6 +284,7 @@ WAYS = {
     "tensor_parallel": by_tensor_parallel,
     "zero": by_zero,
     "fsdp": by_fsdp,
+    "pipeline": by_pipeline,
 }
 
 

@@ -3,11 +3,15 @@ nothing, since reads wait; CPU tensors, as those of pickled objects, are there w
 
 from __future__ import annotations
 
+import atexit
+import functools
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from torch_xla import _XLAC, _barriers, _devices
 
 _OPS = torch.ops._c10d_functional
 
@@ -75,3 +79,32 @@ def all_to_all(
 def broadcast_(tensor: Tensor, root: int, group: str) -> None:
     """Replace the tensor by that of the member `root`."""
     _done(_OPS.broadcast_(tensor, root, group))
+
+
+@functools.cache
+def _finish_at_exit() -> None:
+    """What was sent arrives, though its sender ends first."""
+
+    def finish() -> None:
+        _barriers.wait_device_ops()
+        _XLAC._finish_sends()
+
+    atexit.register(finish)
+
+
+def send(tensor: Tensor, dst: int, tag: int, group: str) -> None:
+    """Give the tensor to the member `dst`, when the program runs. Nobody waits for it."""
+    _finish_at_exit()
+    torch.ops.xla.send(tensor, dst, tag, group)
+
+
+def recv(like: Tensor, src: int, tag: int, group: str) -> Tensor:
+    """A tensor like this from the member `src`: what it sent first with this tag."""
+    result: Tensor = torch.ops.xla.recv(like, src, tag, group)
+    return result
+
+
+def start(device: torch.device) -> None:
+    """Launch what was recorded, as others wait for it."""
+    if device.type == "xla":
+        _XLAC._sync(_devices.index_of(device), False, "")

@@ -12,6 +12,7 @@ Exchanges are recorded, as PyTorch's functional collectives, and are done when t
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -60,9 +61,36 @@ class _Recorded(dist.Work):
         return self._future.value()
 
 
+def _write(tensor: Tensor, value: Tensor) -> None:
+    """Below autograd, as c10d's kernels do: the tensor may be a leaf that wants a gradient."""
+    tensor.data.copy_(value.detach())
+
+
+class _Receiving(_Recorded):
+    """The handle of a tensor that is to come. It is recorded when somebody waits, so that what is
+    sent in the meantime is not behind it."""
+
+    def __init__(
+        self, queue: list[_Receiving], tensors: Sequence[Tensor], src: int, tag: int, group: Any
+    ) -> None:
+        super().__init__(tensors)
+        self._tensors, self._from, self._group = tensors, (src, tag), group
+        self._queue = queue
+        queue.append(self)
+
+    def wait(self, timeout: Any = None) -> bool:
+        while self in self._queue:
+            self._queue.pop(0)._record()
+        return super().wait(timeout)
+
+    def _record(self) -> None:
+        for tensor in self._tensors:
+            _write(tensor, functional.recv(tensor, *self._from, self._group.name))
+
+
 def _copy_all(outputs: Sequence[Tensor], values: Sequence[Tensor]) -> _Recorded:
     for output, value in zip(outputs, values, strict=True):
-        output.copy_(value.reshape(output.shape))
+        _write(output, value.reshape(output.shape))
     return _Recorded(outputs)
 
 
@@ -101,11 +129,10 @@ class ProcessGroupXla(dist.ProcessGroup):
         self._group = meetings.group_of(members)
         self._number = rank
         self._id = options.group_id
+        self._receiving: dict[tuple[int, int], list[_Receiving]] = {}  # not waited for, in order
         # Functional collectives, as DTensor's, name the group as c10d does.
         _XLAC._add_group(self._id, self._group.alias, self._group.members)
-
-    def __del__(self) -> None:
-        _XLAC._remove_group(self._id)
+        weakref.finalize(self, _XLAC._remove_group, self._id).atexit = False
 
     def getBackendName(self) -> str:  # noqa: N802 (torch's name)
         return "xla"
@@ -237,13 +264,24 @@ class ProcessGroupXla(dist.ProcessGroup):
         meetings.gather(f"barrier {self._id}", b"", self._group.members)
         return _Recorded([])
 
-    def send(self, tensors: list[Tensor], dst: int, tag: int) -> Any:
-        del tensors, tag
-        raise NotImplementedError(f"the backend xla has no send yet, got one to rank {dst}")
+    def send(self, tensors: list[Tensor], dst: int, tag: int = 0) -> Any:
+        """Start what leads to the tensors, which are then sent. Nobody waits for the receiver."""
+        for tensor in tensors:
+            functional.send(tensor, dst, tag, self._group.name)
+            functional.start(tensor.device)
+        return _Recorded(tensors)
 
-    def recv(self, tensors: list[Tensor], src: int, tag: int) -> Any:
+    def recv(self, tensors: list[Tensor], src: int, tag: int = 0) -> Any:
+        """What comes is taken when the handle is waited for, in the order of the calls."""
+        return _Receiving(
+            self._receiving.setdefault((src, tag), []), tensors, src, tag, self._group
+        )
+
+    def recv_anysource(self, tensors: list[Tensor], tag: int = 0) -> Any:
         del tensors, tag
-        raise NotImplementedError(f"the backend xla has no recv yet, got one from rank {src}")
+        raise NotImplementedError(
+            "the backend xla receives from a rank that is named, not from any"
+        )
 
 
 def _create(options: Any, backend_options: Any) -> ProcessGroupXla:
