@@ -276,7 +276,7 @@ void run(const HostCall& call) {
 }
 
 const bool registered = [] {
-  runtime::add_host_kernel(ops::kAtenCall, run);
+  runtime::add_host_kernel(ops::kAtenCall, run, 2);  // with operands that are read transposed
   return true;
 }();
 

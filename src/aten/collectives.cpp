@@ -10,6 +10,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <map>
@@ -49,6 +50,7 @@ class Groups {
     if (known != nullptr) return;
     GroupPtr process_group;
     if (members.size() > 1) {
+      are_any_of_several_ = true;
       process_group = c10d::resolve_process_group(process_group_name(group));
     }
     known = std::make_shared<Group>(Group{members, std::move(process_group)});
@@ -72,8 +74,11 @@ class Groups {
     return found->second;
   }
 
+  bool are_any_of_several() const { return are_any_of_several_; }
+
  private:
   std::mutex mutex_;
+  std::atomic<bool> are_any_of_several_ = false;
   std::map<std::string, std::string> names_;
   std::map<std::string, std::shared_ptr<Group>> groups_;
 };
@@ -84,17 +89,27 @@ Groups& groups() {
   return *instance;
 }
 
-// A 0-d tensor that each collective of the device writes: how many there were.
-const at::Tensor& token_of(const runtime::Device& device) {
-  static auto* const mutex = new std::mutex();
-  static auto* const tokens = new std::map<int, at::Tensor>();
-  const std::lock_guard lock(*mutex);
-  at::Tensor& token = (*tokens)[device.ordinal()];
-  if (!token.defined()) {
-    const auto index = static_cast<c10::DeviceIndex>(device.ordinal());
-    token = at::zeros({}, at::TensorOptions().dtype(at::kLong).device(at::kXLA, index));
+class Tokens {
+ public:
+  at::Tensor of(std::int64_t device) {
+    const std::lock_guard lock(mutex_);
+    at::Tensor& token = tokens_[device];
+    if (!token.defined()) token = new_token(device);
+    return token;
   }
-  return token;
+  at::Tensor exchange(std::int64_t device, at::Tensor token) {
+    const std::lock_guard lock(mutex_);
+    return std::exchange(tokens_[device], std::move(token));
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::int64_t, at::Tensor> tokens_;
+};
+
+Tokens& tokens() {
+  static auto* const instance = new Tokens();
+  return *instance;
 }
 
 const runtime::Device& device_of_arguments(at::ArrayRef<c10::IValue> arguments) {
@@ -306,7 +321,7 @@ CollectiveKernel::CollectiveKernel(std::unique_ptr<Operator> op)
 void CollectiveKernel::operator()(const c10::OperatorHandle& handle, c10::DispatchKeySet keys,
                                   torch::jit::Stack* stack) {
   const auto arguments = torch::jit::last(*stack, group_argument_ + 1);
-  const at::Tensor token = token_of(device_of_arguments(arguments));
+  const at::Tensor token = collective_token(device_of_arguments(arguments).ordinal());
   const std::string& op = handle.operator_name().name;
   const std::string group = groups().named(name_of_group(stack->back()), op);
   TORCH_CHECK_NOT_IMPLEMENTED(group.ends_with("/1") || runtime::has_host_kernels(), op,
@@ -323,6 +338,19 @@ void add_group(const std::string& name, const std::string& group,
 }
 
 void remove_group(const std::string& name) { groups().remove(name); }
+
+bool has_groups() { return groups().are_any_of_several(); }
+
+at::Tensor collective_token(std::int64_t device) { return tokens().of(device); }
+
+at::Tensor exchange_token(std::int64_t device, at::Tensor token) {
+  return tokens().exchange(device, std::move(token));
+}
+
+at::Tensor new_token(std::int64_t device) {
+  const auto index = static_cast<c10::DeviceIndex>(device);
+  return at::zeros({}, at::TensorOptions().dtype(at::kLong).device(at::kXLA, index));
+}
 
 std::string process_group_name(const std::string& group) { return "torch_xla:" + group; }
 

@@ -36,6 +36,15 @@ void add_group(const std::string& name, const std::string& group,
 void remove_group(const std::string& name);
 std::string process_group_name(const std::string& group);
 
+// Whether this process is in a group with others.
+bool has_groups();
+
+// The 0-d tensor that each collective of the device writes: how many there were. While a function
+// is captured, another stands in for it.
+at::Tensor collective_token(std::int64_t device);
+at::Tensor new_token(std::int64_t device);
+at::Tensor exchange_token(std::int64_t device, at::Tensor token);
+
 // The ranks in the job of the members of the group of that process group.
 std::vector<std::int64_t> members_of(const std::string& process_group_name);
 

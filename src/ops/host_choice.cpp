@@ -292,8 +292,8 @@ Value chosen_product(const Context& context, Value lhs, Value rhs) {
 std::optional<NormalizedBatch> called_batch_norm(const Context& context, Value input,
                                                  const std::optional<Value>& weight,
                                                  const std::optional<Value>& bias, double eps) {
-  if (!context.has_host_kernels || accumulate_dtype(input.dtype()) == input.dtype() ||
-      input.num_elements() < kLeastElements) {
+  const bool is_half = input.dtype() == DType::kFloat16 || input.dtype() == DType::kBFloat16;
+  if (!context.has_host_kernels || !is_half || input.num_elements() < kLeastElements) {
     return std::nullopt;
   }
   // Parameters in float32 make the kernel keep its moments in float32.

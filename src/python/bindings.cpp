@@ -79,6 +79,13 @@ runtime::PluginSpec resolve_plugin(const py::function& resolver) {
 void bind_runtime(py::module_& m) {
   m.def("_add_group", &aten::add_group, py::call_guard<python::WithoutLock>());
   m.def("_remove_group", &aten::remove_group);
+  m.def("_has_groups", &aten::has_groups);
+  m.def("_collective_token", &aten::collective_token);
+  m.def("_new_token", &aten::new_token);
+  m.def("_exchange_token", [](std::int64_t device, std::optional<at::Tensor> token) {
+    const at::Tensor before = aten::exchange_token(device, token.value_or(at::Tensor()));
+    return before.defined() ? std::optional(before) : std::nullopt;
+  });
   m.def("_finish_sends", &aten::finish_sends, py::call_guard<python::WithoutLock>());
   m.def("_process_group_name", &aten::process_group_name);
   m.def("_set_plugin_resolver", [](py::function resolver) {

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "aten/collectives.h"
 #include "aten/region.h"
 #include "python/bindings.h"
 
@@ -29,6 +30,8 @@ struct GraphCall {
   std::vector<std::uint32_t> moved;
   c10::Device device;
   bool returns_list;
+  // The token of collectives is one more argument.
+  bool takes_token;
 };
 
 std::vector<at::Tensor> run(const GraphCall& call, PyObject* const* arguments, Py_ssize_t count) {
@@ -44,6 +47,11 @@ std::vector<at::Tensor> run(const GraphCall& call, PyObject* const* arguments, P
   for (const std::uint32_t i : call.moved) {
     on_device.push_back(tensors.at(i)->to(call.device));
     tensors[i] = &on_device.back();
+  }
+  at::Tensor token;
+  if (call.takes_token) {
+    token = aten::collective_token(call.device.index());
+    tensors.push_back(&token);
   }
   std::vector<at::Tensor> results = aten::run_graph(call.graph, tensors);
   for (std::size_t i = 0; i < call.written.size(); ++i) {
@@ -78,12 +86,12 @@ PyObject* call_graph(PyObject* self, PyObject* const* arguments, Py_ssize_t coun
 void bind_graph_call(py::module_& m) {
   m.def("_graph_call", [](const aten::CapturedGraph& graph, std::size_t num_results,
                           std::vector<std::uint32_t> written, std::vector<std::uint32_t> moved,
-                          const c10::Device& device, bool returns_list) {
+                          const c10::Device& device, bool returns_list, bool takes_token) {
     static PyMethodDef definition = {
         "graph_call", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(call_graph)),
         METH_FASTCALL, "Runs a compiled graph on tensors."};
-    auto* const call = new GraphCall{graph,  num_results, std::move(written), std::move(moved),
-                                     device, returns_list};
+    auto* const call = new GraphCall{graph,  num_results,  std::move(written), std::move(moved),
+                                     device, returns_list, takes_token};
     const py::capsule self(call, kName, [](PyObject* capsule) {
       delete static_cast<GraphCall*>(PyCapsule_GetPointer(capsule, kName));
     });

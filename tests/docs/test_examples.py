@@ -77,8 +77,9 @@ def test_missing_files_are_named(tmp_path):
     assert "train-images-idx3-ubyte" in done.stderr
 
 
-@pytest.mark.parametrize("name", ["data_parallel.py", "ddp.py"])
-def test_digits_are_learnt_by_two_replicas(name):
+@pytest.mark.parametrize("name", ["data_parallel.py", "ddp.py", "fsdp.py"])
+def test_digits_are_learnt_by_two_replicas(name, tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     path = EXAMPLE.with_name(name)
     assert len(path.read_text().splitlines()) < 100
     printed = run_example("--epochs", "6", example=path, devices=2)

@@ -52,6 +52,11 @@ def test_exchanges_are_those_of_numpy(count):
     assert f"passed {' '.join(names)}" in out
 
 
+def test_exchanges_inside_of_functions():
+    out = run([str(FOLDER / "captured_programs.py")], 2)
+    assert "passed compile dynamo scan checkpoint" in out
+
+
 @pytest.mark.parametrize("start", ["launch", "torchrun"])
 def test_training_is_that_of_one_device(start):
     program = str(FOLDER / "training_programs.py")

@@ -53,6 +53,16 @@ def _normal_tensors() -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def collectives_start_from(index: int, token: torch.Tensor | None) -> Iterator[None]:
+    """A context whose collectives are ordered behind `token`, not behind those of the device."""
+    before = _XLAC._exchange_token(index, token)
+    try:
+        yield
+    finally:
+        _XLAC._exchange_token(index, before)
+
+
 class Captured:
     """A function captured for the types of `examples`.
 
@@ -86,7 +96,7 @@ class Captured:
         capture = _XLAC._Capture(index)
         try:
             # Tensors of inference mode do not count the writes to them.
-            with _normal_tensors():
+            with _normal_tensors(), self._own_order(index):
                 stand_ins = [capture.placeholder(example) for example in examples]
                 if closing_over is None:
                     results = list(function(*stand_ins))
@@ -111,6 +121,13 @@ class Captured:
         self.written = written
         self.needs_grad = [result.requires_grad for result in results]
         self.examples_need_grad = [example.requires_grad for example in examples]
+
+    @staticmethod
+    def _own_order(index: int) -> contextlib.AbstractContextManager[None]:
+        """Collectives of the region are ordered among themselves."""
+        if not _XLAC._has_groups():
+            return contextlib.nullcontext()
+        return collectives_start_from(index, _XLAC._new_token(index))
 
     def _call(
         self, function: Function, stand_ins: Tensors, closed: ClosedOver

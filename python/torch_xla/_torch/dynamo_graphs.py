@@ -59,7 +59,18 @@ def _program(model: Callable[..., Any], args: Sequence[Any], keeps_views: bool) 
     result_rest: Any = None
     places: list[Place] = []
 
+    takes_token = _XLAC._has_groups()
+    examples = [tensor.to(device) for tensor in tensors]
+    if takes_token:
+        examples.append(_XLAC._collective_token(device.index))
+
     def run(*stand_ins: torch.Tensor) -> Sequence[torch.Tensor]:
+        if not takes_token:
+            return run_model(*stand_ins)
+        with regions.collectives_start_from(device.index, stand_ins[-1]):
+            return run_model(*stand_ins[:-1])
+
+    def run_model(*stand_ins: torch.Tensor) -> Sequence[torch.Tensor]:
         nonlocal result_rest, places
         with torch.no_grad():
             results, result_rest = regions.flat(model(*regions.unflat(stand_ins, rest)))
@@ -68,7 +79,7 @@ def _program(model: Callable[..., Any], args: Sequence[Any], keeps_views: bool) 
             results, places = _roots(results)
         return results
 
-    captured = regions.Captured(run, [tensor.to(device) for tensor in tensors])
+    captured = regions.Captured(run, examples)
     others, spec = result_rest
     # Nearly always the results are one flat sequence of tensors.
     is_flat = all(child.is_leaf() for child in spec.children()) and others.count(None) == len(
@@ -76,7 +87,8 @@ def _program(model: Callable[..., Any], args: Sequence[Any], keeps_views: bool) 
     )
     is_plain = is_flat and spec.type in (list, tuple)
     call: Graph = _XLAC._graph_call(
-        captured.graph, captured.num_results, captured.written, moved, device, spec.type is list
+        *(captured.graph, captured.num_results, captured.written, moved),
+        *(device, spec.type is list, takes_token),
     )
     if any(view is not None for _, view in places):
         return lambda *args: regions.unflat(_at(call(*args), places), result_rest)
