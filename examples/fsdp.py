@@ -1,5 +1,5 @@
-"""Trains mnist.py's network with its parameters spread over processes, one for each device, and makes
-one checkpoint of what each of them saved.
+"""Trains mnist.py's network with its parameters spread over a process for each device, and makes
+one checkpoint of what each saved.
 
 torchrun --nproc-per-node 2 examples/fsdp.py
 CPU_NUM_DEVICES=2 python examples/fsdp.py

@@ -1,5 +1,5 @@
-"""Run by test_exchanges.py with CPU_NUM_DEVICES=2: exchanges inside functions that are recorded once,
-compiled by Dynamo, looped over or computed again."""
+"""Run by test_exchanges.py with CPU_NUM_DEVICES=2: exchanges inside functions that are recorded
+once, compiled by Dynamo, looped over or computed again."""
 
 from __future__ import annotations
 
@@ -19,9 +19,13 @@ from torch_xla.experimental.scan import scan
 from torch_xla.utils import checkpoint as xla_checkpoint
 
 
+def parts_of(steps: int = 3) -> list[Tensor]:
+    return [torch.arange(12.0).view(3, 4) * (r + 1) + steps for r in range(xr.world_size())]
+
+
 def own(steps: int = 3) -> tuple[Tensor, Tensor]:
     """This replica's numbers, and the sum of all."""
-    parts = [torch.arange(12.0).view(3, 4) * (r + 1) + steps for r in range(xr.world_size())]
+    parts = parts_of(steps)
     return parts[xr.global_ordinal()].to("xla"), sum(parts[1:], parts[0])
 
 
@@ -75,7 +79,7 @@ def in_blocks_computed_again() -> None:
         lambda f, *a: torch_checkpoint.checkpoint(f, *a, use_reentrant=False),
         xla_checkpoint.checkpoint,
     ):
-        x, total = own()
+        x, _ = own()
         x.requires_grad_()
         result = checkpointed(lambda y: xf.all_reduce(xm.REDUCE_SUM, y.square()) * 2, x)
         result.sum().backward()
@@ -84,10 +88,6 @@ def in_blocks_computed_again() -> None:
         assert x.grad is not None
         # Each element is in the results of all.
         torch.testing.assert_close(x.grad.cpu(), 4 * x.detach().cpu() * xr.world_size())
-
-
-def parts_of() -> list[Tensor]:
-    return [torch.arange(12.0).view(3, 4) * (r + 1) + 3 for r in range(xr.world_size())]
 
 
 WAYS = {
