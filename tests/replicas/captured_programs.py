@@ -3,9 +3,10 @@ once, compiled by Dynamo, looped over or computed again."""
 
 from __future__ import annotations
 
-import sys
+from collections.abc import Callable
 
 import torch
+import ways
 from torch import Tensor
 from torch.utils import checkpoint as torch_checkpoint
 
@@ -33,17 +34,21 @@ def count(name: str) -> int:
     return metrics.counter_value(name) or 0
 
 
-def in_compiled_functions() -> None:
-    @torch_xla.compile
-    def step(x: Tensor) -> Tensor:
-        return xm.all_reduce(xm.REDUCE_SUM, x) * 2
-
+def check_compiled(step: Callable[[Tensor], Tensor]) -> None:
     for steps in range(4):
         x, total = own(steps)
         torch_xla.sync()
         before = count("UncachedCompile")
         assert torch.equal(step(x).cpu(), total * 2)
         assert steps < 2 or count("UncachedCompile") == before
+
+
+def in_compiled_functions() -> None:
+    @torch_xla.compile
+    def step(x: Tensor) -> Tensor:
+        return xm.all_reduce(xm.REDUCE_SUM, x) * 2
+
+    check_compiled(step)
 
 
 def in_graphs_of_dynamo() -> None:
@@ -54,12 +59,7 @@ def in_graphs_of_dynamo() -> None:
         total = torch.ops._c10d_functional.all_reduce(x * 1, "sum", name)
         return torch.ops._c10d_functional.wait_tensor(total) * 2
 
-    for steps in range(4):
-        x, total = own(steps)
-        torch_xla.sync()
-        before = count("UncachedCompile")
-        assert torch.equal(step(x).cpu(), total * 2)
-        assert steps < 2 or count("UncachedCompile") == before
+    check_compiled(step)
 
 
 def in_loops() -> None:
@@ -98,12 +98,5 @@ WAYS = {
 }
 
 
-def run(index: int, names: list[str]) -> None:
-    for name in names:
-        WAYS[name]()
-    xm.rendezvous("end")
-    xm.master_print("passed", *names)
-
-
 if __name__ == "__main__":
-    torch_xla.launch(run, args=(sys.argv[1:] or list(WAYS),))
+    ways.launch(WAYS)

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import copy
 import functools
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 import torch.distributed as dist
+import ways
 from torch import Tensor, nn
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
 
@@ -288,12 +288,5 @@ WAYS = {
 }
 
 
-def run(index: int, names: list[str]) -> None:
-    for name in names:
-        WAYS[name]()
-    xm.rendezvous("end")
-    xm.master_print("passed", *names)
-
-
 if __name__ == "__main__":
-    torch_xla.launch(run, args=(sys.argv[1:] or list(WAYS),))
+    ways.launch(WAYS)
