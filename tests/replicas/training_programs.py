@@ -225,6 +225,7 @@ def by_fsdp() -> None:
         text = torch_xla._XLAC._pending_graph(0, "stablehlo")
         # Of the weights a second time: the biases are not needed.
         assert text.count('"_c10d_functional:all_gather_into_tensor"') == (5 if again else 4)
+        check_gradients_held_back(module)
         module.zero_grad()
         losses = train(module, lambda optimizer: optimizer.step())
         part = {"model": module.state_dict(), "shard_metadata": module.get_shard_metadata()}
@@ -238,6 +239,26 @@ def by_fsdp() -> None:
     norm = module.clip_grad_norm_(1.0)
     count = sum(parameter.numel() for parameter in module.parameters()) * xr.world_size()
     assert abs(norm.item() - count**0.5) < 1e-3
+
+
+def check_gradients_held_back(module: Any) -> None:
+    """Those of several passes are exchanged once."""
+    x = torch.arange(16.0, device="xla").view(2, 8) * (xr.global_ordinal() + 1)
+    passes = (x, x.flip(0) * 2, x - 3)
+    module.zero_grad()
+    for given in passes:
+        module(given).square().sum().backward()
+    want = [parameter.grad.cpu() for parameter in module.parameters()]
+    module.zero_grad()
+    with module.no_sync():
+        for given in passes[:2]:
+            module(given).square().sum().backward()
+        assert all(parameter.grad is None for parameter in module.parameters())
+        assert "reduce_scatter" not in torch_xla._XLAC._pending_graph(0, "stablehlo")
+    module(passes[2]).square().sum().backward()
+    for parameter, grad in zip(module.parameters(), want, strict=True):
+        torch.testing.assert_close(parameter.grad.cpu(), grad, rtol=1e-4, atol=1e-3)
+    module.zero_grad()
 
 
 def by_pipeline() -> None:

@@ -119,8 +119,22 @@ def _connect(name: str, members: tuple[int, ...]) -> None:
 _rounds: dict[str, int] = {}
 
 
+def _joined(parts: Sequence[bytes]) -> bytes:
+    return b"".join(len(part).to_bytes(8, "little") + part for part in parts)
+
+
+def _split(joined: bytes) -> list[bytes]:
+    parts, start = [], 0
+    while start < len(joined):
+        end = start + 8 + int.from_bytes(joined[start : start + 8], "little")
+        parts.append(joined[start + 8 : end])
+        start = end
+    return parts
+
+
 def gather(tag: str, payload: bytes, members: Sequence[int]) -> list[bytes]:
-    """Wait until all members are here, by the store alone.
+    """Wait until all members are here, by the store alone. The first of them collects what each
+    gave, so that the store is asked in proportion to their number.
 
     Returns:
         What each of them gave, in their order.
@@ -135,15 +149,23 @@ def gather(tag: str, payload: bytes, members: Sequence[int]) -> list[bytes]:
     shared, rank = store(), world.global_ordinal()
     shared.set(f"{tag}/{number}/{rank}", payload)
     keys = {member: f"{tag}/{number}/{member}" for member in members}
+    is_first = rank == members[0]
     try:
-        shared.wait(list(keys.values()), timeout())
+        if is_first:
+            shared.wait(list(keys.values()), timeout())
+            shared.set(f"{tag}/{number}/all", _joined([shared.get(key) for key in keys.values()]))
+        else:
+            shared.wait([f"{tag}/{number}/all"], timeout())
+        found = _split(shared.get(f"{tag}/{number}/all"))
     except RuntimeError as error:
         missing = [str(member) for member, key in keys.items() if not shared.check([key])]
         raise TimeoutError(
-            f"{tag}: after {timeout().total_seconds():g} s replica {', '.join(missing)} is not here"
+            f"{tag}: after {timeout().total_seconds():g} s replica "
+            f"{', '.join(missing or [str(members[0])])} is not here"
         ) from error
-    found = [shared.get(key) for key in keys.values()]
     # All are in this round, so nobody reads the last one any more.
     if number > 1:
         shared.delete_key(f"{tag}/{number - 1}/{rank}")
+        if is_first:
+            shared.delete_key(f"{tag}/{number - 1}/all")
     return found

@@ -20,21 +20,28 @@ def _is_floating(value: Any) -> bool:
 
 
 class _Gather(torch.autograd.Function):
-    """A parameter out of all replicas' rows; its gradient is the rows' mean over the replicas."""
+    """A parameter out of all replicas' rows; its gradient is the rows' mean over the replicas, or
+    is held back until they exchange."""
 
     @staticmethod
-    def forward(ctx: Any, rows: Tensor, shape: torch.Size, owner: Any) -> Tensor:
-        ctx.owner, ctx.dtype = owner, rows.dtype
+    def forward(ctx: Any, rows: Tensor, shape: torch.Size, owner: Any, name: str) -> Tensor:
+        ctx.owner, ctx.name, ctx.dtype = owner, name, rows.dtype
         return _gathered(rows, shape, owner.group)
 
     @staticmethod
     def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, ...]:
         owner = ctx.owner
+        held = owner.held_back.pop(ctx.name, None)
+        if held is not None:
+            grad_output = grad_output + held
+        if not owner.exchanges_gradients:
+            owner.held_back[ctx.name] = grad_output
+            return None, None, None, None
         padded = shards.padded(grad_output, owner.group.size)
         if owner.sums_in_float32:
             padded = padded.float()
         rows = functional.reduce_scatter(padded, "sum", owner.group.size, owner.group.name)
-        return (rows / owner.divisor).to(ctx.dtype), None, None
+        return (rows / owner.divisor).to(ctx.dtype), None, None, None
 
 
 def _gathered(rows: Tensor, shape: torch.Size, group: Group) -> Tensor:
@@ -98,6 +105,9 @@ class XlaFullyShardedDataParallel(nn.Module):
         self.sums_in_float32 = fp32_reduce_scatter
         self._gathers_again = reshard_after_forward
         self._shapes: dict[str, torch.Size] = {}
+        # In `no_sync`, this replica's gradients of whole parameters, by name.
+        self.exchanges_gradients = True
+        self.held_back: dict[str, Tensor] = {}
         if param_init_fn is not None:
             param_init_fn(module)
         if auto_wrap_policy is not None:
@@ -165,7 +175,7 @@ class XlaFullyShardedDataParallel(nn.Module):
             if id(parameter) not in whole:
                 given = parameter.to(self.compute_dtype or parameter.dtype)
                 gathered: Tensor = _Gather.apply(  # type: ignore[no-untyped-call]
-                    given, self._shapes[name], self
+                    given, self._shapes[name], self, name
                 )
                 whole[id(parameter)] = gathered
                 rows[id(gathered)] = given.detach()
@@ -251,9 +261,24 @@ class XlaFullyShardedDataParallel(nn.Module):
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
-        """A context in which gradients of several passes are summed up. With one replica nothing is
-        exchanged; others exchange in every pass, which gives the same sums."""
-        yield
+        """A context in whose passes gradients are not exchanged: each replica sums up its own, of
+        whole parameters, which are in `grad` after the next pass outside of it."""
+        wrappers = [m for m in self.modules() if isinstance(m, XlaFullyShardedDataParallel)]
+        before = [wrapper.exchanges_gradients for wrapper in wrappers]
+        for wrapper in wrappers:
+            wrapper.exchanges_gradients = False
+        try:
+            yield
+        finally:
+            for wrapper, exchanges in zip(wrappers, before, strict=True):
+                wrapper.exchanges_gradients = exchanges
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget all gradients, those that `no_sync` held back too."""
+        super().zero_grad(set_to_none)
+        for module in self.modules():
+            if isinstance(module, XlaFullyShardedDataParallel):
+                module.held_back.clear()
 
     @torch.no_grad()
     def clip_grad_norm_(
