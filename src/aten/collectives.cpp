@@ -355,7 +355,9 @@ at::Tensor new_token(std::int64_t device) {
 std::string process_group_name(const std::string& group) { return "torch_xla:" + group; }
 
 std::vector<std::int64_t> members_of(const std::string& process_group_name) {
-  return groups().find(process_group_name.substr(process_group_name.find(':') + 1))->members;
+  const std::size_t start = process_group_name.find(':') + 1;
+  const std::size_t end = process_group_name.find(':', start);  // of a group for CPU tensors
+  return groups().find(process_group_name.substr(start, end - start))->members;
 }
 
 void run_collective(const runtime::HostCall& call, const c10::OperatorHandle& op,

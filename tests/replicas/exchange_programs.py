@@ -6,6 +6,7 @@ from __future__ import annotations
 import itertools
 import sys
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -200,6 +201,16 @@ def check_reads_in_the_middle(rank: int, size: int) -> None:
     if rank == size - 1:
         str(second)
     third = xm.all_reduce(xm.REDUCE_SUM, second)
+    # What others wait for is launched before a replica waits for them.
+    if rank == 0:
+        third.cpu()
+    xm.rendezvous("one has read")
+    fourth = xm.all_reduce(xm.REDUCE_SUM, third)
+    if rank == 0:
+        fourth.cpu()
+    everybody: list[Any] = [None] * size
+    dist.all_gather_object(everybody, rank)
+    assert everybody == list(range(size))
     torch_xla.sync()
     total = size * (size - 1) / 2
     assert third.tolist() == [size * (total + size - 1)] * 3, third.tolist()

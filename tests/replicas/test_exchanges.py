@@ -70,6 +70,14 @@ def test_programs_of_hugging_face_under_torchrun():
     assert "passed" in torchrun(2, [str(FOLDER / "trainer_program.py")])
 
 
+@pytest.mark.parametrize(("saving", "loading"), [(2, 3), (2, 1), (1, 2)])
+def test_checkpoints_of_some_are_read_by_others(tmp_path, saving, loading):
+    program = str(FOLDER / "checkpoint_program.py")
+    for task, count in (("save", saving), ("load", loading)):
+        out = run([program, task, str(tmp_path / "checkpoint")], count)
+        assert out.count(f"passed {task} {count}") == count
+
+
 def failing(body: str, **environment: str) -> str:
     """What a launch of two prints whose replicas run `body`, and fail."""
     program = f"""

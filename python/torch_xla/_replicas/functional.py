@@ -12,11 +12,22 @@ import torch
 from torch import Tensor
 
 from torch_xla import _XLAC, _barriers, _devices
+from torch_xla._replicas import meetings
 
 _OPS = torch.ops._c10d_functional
 
 
-def _done(result: Any) -> Any:
+def _name_for(tensor: Tensor, group: str) -> str:
+    if tensor.device.type == "xla":
+        return group
+    meetings.launch_recorded()
+    return meetings.for_cpu_tensors(group)
+
+
+def _call(op: Any, given: Any, *args: Any) -> Any:
+    """The results of the operator, whose last argument is the group's name."""
+    first = given if isinstance(given, Tensor) else given[0]
+    result = op(given, *args[:-1], _name_for(first, args[-1]))
     if isinstance(result, Tensor):
         return _OPS.wait_tensor(result)
     return [_OPS.wait_tensor(tensor) for tensor in result]
@@ -24,25 +35,25 @@ def _done(result: Any) -> Any:
 
 def all_reduce(tensor: Tensor, op: str, group: str) -> Tensor:
     """The reduction of all members' tensors."""
-    result: Tensor = _done(_OPS.all_reduce(tensor, op, group))
+    result: Tensor = _call(_OPS.all_reduce, tensor, op, group)
     return result
 
 
 def all_reduce_(tensors: Sequence[Tensor], op: str, group: str) -> None:
     """The same in place, of all tensors at once."""
     if tensors:
-        _done(_OPS.all_reduce_coalesced_(list(tensors), op, group))
+        _call(_OPS.all_reduce_coalesced_, list(tensors), op, group)
 
 
 def all_gather(tensor: Tensor, size: int, group: str) -> Tensor:
     """All members' tensors, stacked: [size, ...]."""
-    result: Tensor = _done(_OPS.all_gather_into_tensor(tensor.unsqueeze(0), size, group))
+    result: Tensor = _call(_OPS.all_gather_into_tensor, tensor.unsqueeze(0), size, group)
     return result
 
 
 def reduce_scatter(tensor: Tensor, op: str, size: int, group: str) -> Tensor:
     """This member's part, along the first dimension, of the reduction."""
-    result: Tensor = _done(_OPS.reduce_scatter_tensor(tensor, op, size, group))
+    result: Tensor = _call(_OPS.reduce_scatter_tensor, tensor, op, size, group)
     return result
 
 
@@ -50,8 +61,8 @@ def all_gather_rows(tensors: Sequence[Tensor], size: int, group: str) -> list[Te
     """Of each tensor all members' rows, in order; those of one dtype travel together."""
     if not tensors:
         return []
-    gathered: list[Tensor] = _done(
-        _OPS.all_gather_into_tensor_coalesced(list(tensors), size, group)
+    gathered: list[Tensor] = _call(
+        _OPS.all_gather_into_tensor_coalesced, list(tensors), size, group
     )
     return gathered
 
@@ -60,8 +71,8 @@ def reduce_scatter_rows(tensors: Sequence[Tensor], op: str, size: int, group: st
     """Of each tensor this member's rows of the reduction; those of one dtype travel together."""
     if not tensors:
         return []
-    parts: list[Tensor] = _done(
-        _OPS.reduce_scatter_tensor_coalesced(list(tensors), op, size, group)
+    parts: list[Tensor] = _call(
+        _OPS.reduce_scatter_tensor_coalesced, list(tensors), op, size, group
     )
     return parts
 
@@ -70,15 +81,15 @@ def all_to_all(
     tensor: Tensor, output_sizes: Sequence[int], input_sizes: Sequence[int], group: str
 ) -> Tensor:
     """What all members send here, along the first dimension, of which each gets so many rows."""
-    result: Tensor = _done(
-        _OPS.all_to_all_single(tensor, list(output_sizes), list(input_sizes), group)
+    result: Tensor = _call(
+        _OPS.all_to_all_single, tensor, list(output_sizes), list(input_sizes), group
     )
     return result
 
 
 def broadcast_(tensor: Tensor, root: int, group: str) -> None:
     """Replace the tensor by that of the member `root`."""
-    _done(_OPS.broadcast_(tensor, root, group))
+    _call(_OPS.broadcast_, tensor, root, group)
 
 
 @functools.cache
@@ -95,12 +106,12 @@ def _finish_at_exit() -> None:
 def send(tensor: Tensor, dst: int, tag: int, group: str) -> None:
     """Give the tensor to the member `dst`, when the program runs. Nobody waits for it."""
     _finish_at_exit()
-    torch.ops.xla.send(tensor, dst, tag, group)
+    torch.ops.xla.send(tensor, dst, tag, _name_for(tensor, group))
 
 
 def recv(like: Tensor, src: int, tag: int, group: str) -> Tensor:
     """A tensor like this from the member `src`: what it sent first with this tag."""
-    result: Tensor = torch.ops.xla.recv(like, src, tag, group)
+    result: Tensor = torch.ops.xla.recv(like, src, tag, _name_for(like, group))
     return result
 
 

@@ -46,6 +46,7 @@ class Group:
 _lock = threading.Lock()
 _store: Any = None  # under _lock
 _groups: dict[tuple[int, ...], Group] = {}  # under _lock
+_for_cpu_tensors: set[str] = set()  # under _lock
 # c10d keeps references that do not count.
 _process_groups: list[Any] = []
 
@@ -95,17 +96,35 @@ def _make(members: tuple[int, ...]) -> Group:
     group = f"{0 if is_whole else 1 + others}/{len(members)}"
     name = _XLAC._process_group_name(group)
     if len(members) > 1:
-        _connect(name, members)
+        from torch._C._distributed_c10d import PrefixStore
+
+        _connect(name, members, PrefixStore("group", _the_store()))
     _XLAC._add_group(name, group, members)
     return Group(members, name, group)
 
 
-def _connect(name: str, members: tuple[int, ...]) -> None:
+def for_cpu_tensors(name: str) -> str:
+    """The name under which c10d's functional collectives of a group take CPU tensors, as those of
+    pickled objects. They are exchanged at the call, apart from what programs exchange in the
+    meantime, and also in a group of one, whose programs meet nobody."""
+    from torch._C._distributed_c10d import HashStore, PrefixStore
+
+    own_name = f"{name}:cpu"
+    with _lock:
+        if own_name not in _for_cpu_tensors:
+            (group,) = (group for group in _groups.values() if group.name == name)
+            through = HashStore() if group.size == 1 else _the_store()
+            _connect(own_name, group.members, PrefixStore("cpu", through))
+            _for_cpu_tensors.add(own_name)
+    return own_name
+
+
+def _connect(name: str, members: tuple[int, ...], through: Any) -> None:
     from torch._C._distributed_c10d import PrefixStore, _register_process_group
     from torch.distributed import ProcessGroup, ProcessGroupGloo
 
     rank = members.index(world.global_ordinal())
-    shared = PrefixStore("group/" + ",".join(map(str, members)), _the_store())
+    shared = PrefixStore(",".join(map(str, members)), through)
     gloo = ProcessGroupGloo(shared, rank, len(members), timeout=timeout())
     process_group = ProcessGroup(shared, rank, len(members))
     process_group._set_default_backend(ProcessGroup.BackendType.GLOO)
@@ -114,6 +133,13 @@ def _connect(name: str, members: tuple[int, ...]) -> None:
     process_group._set_group_name(group_name)
     _register_process_group(group_name, process_group)
     _process_groups.append(process_group)
+
+
+def launch_recorded() -> None:
+    """Before this replica waits on the host: another may be waiting for an exchange that is
+    recorded here."""
+    if _XLAC._has_groups():
+        _XLAC._sync(_XLAC._current_device(), False, "")
 
 
 _rounds: dict[str, int] = {}
@@ -144,6 +170,7 @@ def gather(tag: str, payload: bytes, members: Sequence[int]) -> list[bytes]:
     """
     if len(members) == 1:
         return [payload]
+    launch_recorded()
     with _lock:
         number = _rounds[tag] = _rounds.get(tag, 0) + 1
     shared, rank = store(), world.global_ordinal()
