@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torch_xla import _XLAC, _barriers, _devices
+from torch_xla import _XLAC, _barriers
 from torch_xla._replicas import meetings
 
 _OPS = torch.ops._c10d_functional
@@ -113,9 +113,3 @@ def recv(like: Tensor, src: int, tag: int, group: str) -> Tensor:
     """A tensor like this from the member `src`: what it sent first with this tag."""
     result: Tensor = torch.ops.xla.recv(like, src, tag, _name_for(like, group))
     return result
-
-
-def start(device: torch.device) -> None:
-    """Launch what was recorded, as others wait for it."""
-    if device.type == "xla":
-        _XLAC._sync(_devices.index_of(device), False, "")

@@ -268,7 +268,7 @@ class ProcessGroupXla(dist.ProcessGroup):
         """Start what leads to the tensors, which are then sent. Nobody waits for the receiver."""
         for tensor in tensors:
             functional.send(tensor, dst, tag, self._group.name)
-            functional.start(tensor.device)
+            meetings.launch_recorded()
         return _Recorded(tensors)
 
     def recv(self, tensors: list[Tensor], src: int, tag: int = 0) -> Any:
