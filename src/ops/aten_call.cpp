@@ -23,6 +23,20 @@ void append_number(const Scalar& number, DType dtype, Words& words) {
 constexpr std::array<std::string_view, 8> kProducts = {"addmm", "addmv",  "baddbmm", "bmm",
                                                        "dot",   "linear", "mm",      "mv"};
 
+// The kernels that may write their result over their first operand: each element is read for the
+// last time before it is written.
+constexpr std::array<std::string_view, 2> kWriteOverFirst = {"_log_softmax_backward_data",
+                                                             "_softmax_backward_data"};
+
+// Fresh memory costs more than what is written to it. XLA copies an operand that is wanted
+// afterwards, as a parameter may be.
+bool writes_over_first(const std::string& name, const hlo::Builder& builder,
+                       const hlo::Values& operands, const std::vector<Shape>& results) {
+  return std::ranges::find(kWriteOverFirst, name) != kWriteOverFirst.end() &&
+         operands.front().type() == results.front() &&
+         !builder.definition(operands.front().id()).operands.empty();
+}
+
 // Collects operands and attributes, argument by argument.
 class Arguments {
  public:
@@ -113,6 +127,9 @@ hlo::Values call_on_host(const std::string& name, hlo::Builder& builder,
   call.backend_config.emplace_back(kAtenCallOperator, name);
   call.backend_config.insert(call.backend_config.end(), more.begin(), more.end());
   if (!positions.empty()) call.backend_config.emplace_back(kAtenCallResults, positions);
+  if (writes_over_first(name, builder, arguments.operands, results)) {
+    call.output_operand_aliases.push_back({0, 0});
+  }
   return hlo::custom_call(builder, arguments.operands, call);
 }
 

@@ -573,6 +573,24 @@ def test_in_place_out_and_empty():
         torch.testing.assert_close(mine.cpu(), theirs)
 
 
+@pytest.mark.parametrize("function", [torch.softmax, torch.log_softmax])
+@pytest.mark.parametrize("dim", [0, 1])
+def test_a_gradient_that_is_written_over_is_still_there(device, function, dim):
+    torch.manual_seed(0)
+    x, grad = torch.randn(2, 70, 90, dtype=torch.float64)
+    results = []
+    for place in ("cpu", device):
+        leaf = x.to(place).requires_grad_()
+        given = grad.to(place)
+        torch_xla.sync()
+        computed = given.cos() * 3
+        y = function(leaf, dim)
+        grads = [torch.autograd.grad(y, leaf, g, retain_graph=True)[0] for g in (computed, given)]
+        results.append([*grads, computed, computed + 1, given * 2])
+    for mine, theirs in zip(results[1], results[0], strict=True):
+        torch.testing.assert_close(mine.cpu(), theirs)
+
+
 def test_under_vmap_and_in_loops():
     torch.manual_seed(0)
     x = torch.randn(3, 64, 70, dtype=torch.float64)
