@@ -55,10 +55,6 @@ class Groups {
     }
     known = std::make_shared<Group>(Group{members, std::move(process_group)});
   }
-  void remove(const std::string& name) {
-    const std::lock_guard lock(mutex_);
-    names_.erase(name);
-  }
   // What programs call it.
   std::string named(const std::string& name, const std::string& op) {
     const std::lock_guard lock(mutex_);
@@ -336,8 +332,6 @@ void add_group(const std::string& name, const std::string& group,
                const std::vector<std::int64_t>& members) {
   groups().add(name, group, members);
 }
-
-void remove_group(const std::string& name) { groups().remove(name); }
 
 bool has_groups() { return groups().are_any_of_several(); }
 

@@ -33,7 +33,6 @@ class CollectiveKernel final : public c10::OperatorKernel {
 // several, they meet in the process group that c10d knows by `process_group_name(group)`.
 void add_group(const std::string& name, const std::string& group,
                const std::vector<std::int64_t>& members);
-void remove_group(const std::string& name);
 std::string process_group_name(const std::string& group);
 
 // Whether this process is in a group with others.

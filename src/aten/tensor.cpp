@@ -1,17 +1,16 @@
 // Construction, copies and materialisation of xla tensors.
 #include "aten/tensor.h"
 
-#include <ATen/EmptyTensor.h>
 #include <c10/core/InferenceMode.h>
 
 #include <algorithm>
 #include <array>
-#include <map>
 #include <mutex>
 #include <typeinfo>
 
 #include "aten/device.h"
 #include "aten/errors.h"
+#include "aten/storage.h"
 #include "base/metrics.h"
 #include "runtime/array.h"
 #include "runtime/executor.h"
@@ -22,14 +21,6 @@ namespace {
 using base::DType;
 
 constexpr c10::DispatchKeySet kXlaKeys(c10::DispatchKey::XLA);
-
-class NoMemory final : public c10::Allocator {
- public:
-  c10::DataPtr allocate(std::size_t) override { return {}; }
-  void copy_data(void*, const void*, std::size_t) const override {
-    TORCH_CHECK_NOT_IMPLEMENTED(false, "an xla tensor exposes no storage");
-  }
-};
 
 }  // namespace
 
@@ -220,33 +211,7 @@ void TensorImpl::release_resources() {
 }
 
 const at::Storage& TensorImpl::storage() const {
-  static auto* const allocator = new NoMemory();
-  if (!exposed_storage_) {
-    // One object per alias, so that tensors that share memory show the same storage.
-    static auto* const mutex = new std::mutex();
-    static auto* const storages =
-        new std::map<const graph::Alias*, c10::weak_intrusive_ptr<c10::StorageImpl>>();
-    const std::lock_guard lock(*mutex);
-    std::erase_if(*storages, [](const auto& item) { return item.second.expired(); });
-    c10::intrusive_ptr<c10::StorageImpl> shared;
-    const auto it = storages->find(alias_.get());
-    if (it != storages->end()) shared = it->second.lock();
-    if (!shared) {
-      // With the gaps that strides may leave between columns: torch makes tangents of that size.
-      const base::Shape& shape = alias_->type()->shape;
-      const auto width = static_cast<std::size_t>(base::size_bytes(shape.dtype));
-      const std::size_t spanned =
-          at::detail::computeStorageNbytes(shape.dims, alias_->type()->strides, width);
-      shared = c10::make_intrusive<c10::StorageImpl>(
-          c10::StorageImpl::use_byte_size_t(),
-          std::max(spanned, static_cast<std::size_t>(shape.num_bytes())),
-          c10::DataPtr(nullptr, device()), allocator, /*resizable=*/false);
-      // Not on constant access too: torch compares storages by what they hold.
-      shared->set_throw_on_mutable_data_ptr();
-      storages->insert_or_assign(alias_.get(), c10::weak_intrusive_ptr<c10::StorageImpl>(shared));
-    }
-    exposed_storage_ = at::Storage(std::move(shared));
-  }
+  if (!exposed_storage_) exposed_storage_ = storage_of(alias_, *xla_device_);
   return exposed_storage_;
 }
 

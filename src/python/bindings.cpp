@@ -17,6 +17,7 @@
 #include "aten/generator.h"
 #include "aten/inspect.h"
 #include "aten/registration.h"
+#include "aten/storage.h"
 #include "aten/tensor.h"
 #include "base/metrics.h"
 #include "base/settings.h"
@@ -78,7 +79,6 @@ runtime::PluginSpec resolve_plugin(const py::function& resolver) {
 
 void bind_runtime(py::module_& m) {
   m.def("_add_group", &aten::add_group, py::call_guard<python::WithoutLock>());
-  m.def("_remove_group", &aten::remove_group);
   m.def("_has_groups", &aten::has_groups);
   m.def("_collective_token", &aten::collective_token);
   m.def("_new_token", &aten::new_token);
@@ -151,6 +151,10 @@ void bind_tensors(py::module_& m) {
   m.def("_alias_id", [](const at::Tensor& t) {
     const aten::TensorImpl* const impl = aten::as_xla(t);
     return impl == nullptr ? 0 : reinterpret_cast<std::uintptr_t>(impl->alias().get());
+  });
+  m.def("_resize_storage", [](const at::Storage& storage, std::int64_t num_bytes) {
+    const python::WithoutLock release;
+    aten::resize_storage(storage, num_bytes);
   });
   m.def("_is_view", [](const at::Tensor& t) {
     return aten::as_xla(t) != nullptr && static_cast<bool>(aten::as_xla(t)->view());

@@ -19,6 +19,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 FOLDER = pathlib.Path(__file__).parent
+SHARDED = "training accumulation mixed_precision offloaded memory"
 
 
 def run(
@@ -64,6 +65,12 @@ def test_training_is_that_of_one_device(start):
     assert "passed optimizer_step norms torch_norms ddp tensor_parallel zero fsdp pipeline" in out
 
 
+@pytest.mark.parametrize(("count", "names"), [(2, SHARDED), (4, "meshes")])
+def test_fully_shard(count, names):
+    out = run([str(FOLDER / "fully_sharded_programs.py"), *names.split()], count)
+    assert f"passed {names}" in out
+
+
 def test_programs_of_hugging_face_under_torchrun():
     pytest.importorskip("accelerate", reason="Hugging Face's packages are not installed")
     pytest.importorskip("transformers", reason="Hugging Face's packages are not installed")
@@ -76,6 +83,22 @@ def test_checkpoints_of_some_are_read_by_others(tmp_path, saving, loading):
     for task, count in (("save", saving), ("load", loading)):
         out = run([program, task, str(tmp_path / "checkpoint")], count)
         assert out.count(f"passed {task} {count}") == count
+
+
+@pytest.mark.parametrize("start", ["launch", "torchrun"])
+def test_what_the_others_wait_for_is_exchanged_at_the_end(tmp_path, start):
+    path = tmp_path / "program.py"
+    path.write_text("""
+import torch, torch_xla, torch_xla.core.xla_model as xm
+def run(index):
+    total = xm.all_reduce(xm.REDUCE_SUM, torch.ones(3, device="xla") + index)
+    if index == 0:
+        print("total", total.tolist())
+if __name__ == "__main__":
+    torch_xla.launch(run)
+""")
+    out = run([str(path)], 2) if start == "launch" else torchrun(2, [str(path)])
+    assert "total [3.0, 3.0, 3.0]" in out
 
 
 def failing(body: str, **environment: str) -> str:

@@ -30,7 +30,8 @@ def install() -> None:
 
     @functools.wraps(make)
     def init(self: Any, device_type: str, *args: Any, **kwargs: Any) -> None:
-        is_ours = device_type == "xla" and world.world_size() > 1 and not is_spmd()
+        is_job = world.world_size() > 1 or dist.is_initialized()
+        is_ours = device_type == "xla" and is_job and not is_spmd()
         make(self, "cpu" if is_ours else device_type, *args, **kwargs)
         if is_ours:
             self._device_type = "xla"

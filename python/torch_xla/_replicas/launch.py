@@ -12,7 +12,7 @@ from typing import Any
 from torch.multiprocessing.spawn import start_processes
 
 from torch_xla import _XLAC
-from torch_xla._replicas import world
+from torch_xla._replicas import meetings, world
 from torch_xla._spmd.mode import is_spmd
 
 _is_launched = False
@@ -73,6 +73,7 @@ def _run_replica(index: int, what: str, fn: Any, args: Any, count: int, port: in
     world.take_one_device()
     with _launched(what):
         fn(index, *args)
+        meetings.finish()  # processes that were forked call no handlers at their exit
 
 
 def _start(

@@ -3,8 +3,10 @@ members exchange CPU tensors in the middle of programs."""
 
 from __future__ import annotations
 
+import atexit
 import dataclasses
 import datetime
+import sys
 import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
@@ -96,6 +98,8 @@ def _make(members: tuple[int, ...]) -> Group:
     group = f"{0 if is_whole else 1 + others}/{len(members)}"
     name = _XLAC._process_group_name(group)
     if len(members) > 1:
+        if not _groups:
+            atexit.register(_finish_at_exit)
         from torch._C._distributed_c10d import PrefixStore
 
         _connect(name, members, PrefixStore("group", _the_store()))
@@ -133,6 +137,19 @@ def _connect(name: str, members: tuple[int, ...], through: Any) -> None:
     process_group._set_group_name(group_name)
     _register_process_group(group_name, process_group)
     _process_groups.append(process_group)
+
+
+def finish() -> None:
+    """Run what was recorded: others may be waiting for an exchange that is, at the end of this
+    replica's program too."""
+    if _XLAC._has_groups():
+        _XLAC._sync(_XLAC._current_device(), True, "the end of the program")
+
+
+def _finish_at_exit() -> None:
+    # After an error the others shall learn of it rather than be helped on.
+    if getattr(sys, "last_value", None) is None:
+        finish()
 
 
 def launch_recorded() -> None:

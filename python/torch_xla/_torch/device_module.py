@@ -16,6 +16,14 @@ import torch
 
 from torch_xla import _XLAC, _devices, _memory, _plugins
 from torch_xla._devices import DeviceLike
+from torch_xla._torch.streams import (
+    Event as Event,
+    Stream as Stream,
+    current_stream as current_stream,
+    default_stream as default_stream,
+    set_stream as set_stream,
+    stream as stream,
+)
 
 
 class _Thread(threading.local):

@@ -17,7 +17,14 @@ from typing import Any
 import torch
 
 from torch_xla import _XLAC, _background, _plugins
-from torch_xla._torch import checkpointing, device_module, module_moves, serialization
+from torch_xla._torch import (
+    checkpointing,
+    device_module,
+    fully_shard,
+    module_moves,
+    serialization,
+    storages,
+)
 
 
 def _seed_along() -> None:
@@ -134,6 +141,8 @@ def install() -> None:
     _copy_where_the_cpu_copies()
     module_moves.install()
     serialization.install()
+    storages.install()
+    fully_shard.install()
     checkpointing.install()
     _teach_control_flow()
     _serve_openxla()

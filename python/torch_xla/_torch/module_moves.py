@@ -67,6 +67,16 @@ def _take_over(parameter: Parameter, moved: torch.Tensor, fn: _Convert) -> bool:
     return True
 
 
+def move(tensor: torch.Tensor, fn: _Convert) -> None:
+    """Make a parameter or a buffer hold what `fn` makes of it, on a device of the other kind."""
+    with torch.no_grad():
+        moved = fn(tensor)
+    if not isinstance(tensor, Parameter):
+        torch._C._swap_tensor_impl(tensor, moved)
+    elif not _take_over(tensor, moved, fn):
+        raise RuntimeError("torch holds the content of a parameter that was to be moved")
+
+
 def _refuse_gradient(gradients: object) -> None:
     raise RuntimeError(
         "backward through a parameter that was moved to another device after the forward pass; "

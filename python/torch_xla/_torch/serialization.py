@@ -177,20 +177,6 @@ def _refuse_views() -> None:
     torch.save = torch.serialization.save = save
 
 
-def _storages_have_no_address() -> None:
-    """Asked for the address of an xla tensor's storage, PyTorch raises a RuntimeError. safetensors
-    and others expect the NotImplementedError of devices without memory, as meta is."""
-    original = torch.UntypedStorage.data_ptr
-
-    @functools.wraps(original)
-    def data_ptr(self: torch.UntypedStorage) -> int:
-        if self.device.type == "xla":
-            raise NotImplementedError("an xla tensor has no storage, hence no address")
-        return original(self)
-
-    torch.UntypedStorage.data_ptr = data_ptr  # type: ignore[method-assign,assignment]
-
-
 # Kept: a registration ends with its library.
 _library = torch.library.Library("aten", "IMPL")
 
@@ -202,6 +188,5 @@ def install() -> None:
     _rebuild_tensors()
     _upload_when_read()
     _refuse_views()
-    _storages_have_no_address()
     _library.impl("set_.source_Storage_storage_offset", _set_from_storage, "XLA")
     _library.impl("set_.source_Storage", _set_from_whole_storage, "XLA")

@@ -12,7 +12,6 @@ Exchanges are recorded, as PyTorch's functional collectives, and are done when t
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -130,9 +129,10 @@ class ProcessGroupXla(dist.ProcessGroup):
         self._number = rank
         self._id = options.group_id
         self._receiving: dict[tuple[int, int], list[_Receiving]] = {}  # not waited for, in order
-        # Functional collectives, as DTensor's, name the group as c10d does.
+        # Functional collectives, as DTensor's, name the group as c10d does. What was recorded with
+        # an earlier group of that name means that one.
+        meetings.launch_recorded()
         _XLAC._add_group(self._id, self._group.alias, self._group.members)
-        weakref.finalize(self, _XLAC._remove_group, self._id).atexit = False
 
     def getBackendName(self) -> str:  # noqa: N802 (torch's name)
         return "xla"
