@@ -2,6 +2,7 @@
 #include "aten/collectives.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
@@ -33,6 +34,7 @@ using GroupPtr = c10::intrusive_ptr<c10d::ProcessGroup>;
 
 struct Group {
   std::vector<std::int64_t> members;
+  std::string process_group_name;
   GroupPtr process_group;  // null: it has one member
   // The token orders what follows.
   std::vector<std::string> lines = {};  // the collectives of the program that runs
@@ -43,17 +45,28 @@ struct Group {
 class Groups {
  public:
   void add(const std::string& name, const std::string& group,
-           const std::vector<std::int64_t>& members) {
+           const std::vector<std::int64_t>& members, std::int64_t device) {
     const std::lock_guard lock(mutex_);
     names_[name] = group;
-    std::shared_ptr<Group>& known = groups_[group];
+    std::shared_ptr<Group>& known = groups_[{group, device}];
     if (known != nullptr) return;
-    GroupPtr process_group;
+    std::string process_group = process_group_name(group, device);
+    GroupPtr meeting;
     if (members.size() > 1) {
       are_any_of_several_ = true;
-      process_group = c10d::resolve_process_group(process_group_name(group));
+      meeting = c10d::resolve_process_group(process_group);
     }
-    known = std::make_shared<Group>(Group{members, std::move(process_group)});
+    known = std::make_shared<Group>(Group{members, std::move(process_group), std::move(meeting)});
+  }
+  void remove_of(std::int64_t device) {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(groups_, [&](const auto& item) {
+      const bool is_of_device = item.first.second == device;
+      if (is_of_device && item.second->process_group != nullptr) {
+        c10d::unregister_process_group(item.second->process_group_name);
+      }
+      return is_of_device;
+    });
   }
   // What programs call it.
   std::string named(const std::string& name, const std::string& op) {
@@ -63,9 +76,9 @@ class Groups {
                       "' can't exchange tensors of the device xla; make it with the backend 'xla'");
     return found->second;
   }
-  std::shared_ptr<Group> find(const std::string& group) {
+  std::shared_ptr<Group> find(const std::string& group, std::int64_t device) {
     const std::lock_guard lock(mutex_);
-    const auto found = groups_.find(group);
+    const auto found = groups_.find({group, device});
     base::check(found != groups_.end(), "the program's group '", group, "' is not there");
     return found->second;
   }
@@ -76,7 +89,7 @@ class Groups {
   std::mutex mutex_;
   std::atomic<bool> are_any_of_several_ = false;
   std::map<std::string, std::string> names_;
-  std::map<std::string, std::shared_ptr<Group>> groups_;
+  std::map<std::pair<std::string, std::int64_t>, std::shared_ptr<Group>> groups_;
 };
 
 // Programs may run while the process exits.
@@ -84,6 +97,10 @@ Groups& groups() {
   static auto* const instance = new Groups();
   return *instance;
 }
+
+// A token counts the collectives of its device, and says above these bits which device that is: one
+// program may run on several devices of the process, each a replica with groups of its own.
+constexpr int kDeviceShift = 48;
 
 class Tokens {
  public:
@@ -267,6 +284,10 @@ std::optional<c10::OperatorHandle> in_place_variant(const c10::OperatorHandle& o
   return c10::Dispatcher::singleton().findSchema({op.operator_name().name + "_", ""});
 }
 
+at::Tensor token_of(const runtime::HostCall& call) {
+  return tensor_over(call.input(call.num_inputs() - 1));
+}
+
 void write_results(const runtime::HostCall& call, const torch::jit::Stack& stack) {
   static const auto wait = c10::Dispatcher::singleton()
                                .findSchemaOrThrow("_c10d_functional::wait_tensor", "")
@@ -280,8 +301,7 @@ void write_results(const runtime::HostCall& call, const torch::jit::Stack& stack
                          "a collective's result is not as recorded");
     if (result.const_data_ptr() != output.const_data_ptr()) output.copy_(result);
   }
-  const at::Tensor before = tensor_over(call.input(call.num_inputs() - 1));
-  tensor_over(call.output(stack.size())).copy_(before + 1);
+  tensor_over(call.output(stack.size())).copy_(token_of(call) + 1);
 }
 
 // See ops/collectives.cpp: on each member, the tensor of the one that sends to it, or zeros.
@@ -329,8 +349,13 @@ void CollectiveKernel::operator()(const c10::OperatorHandle& handle, c10::Dispat
 }
 
 void add_group(const std::string& name, const std::string& group,
-               const std::vector<std::int64_t>& members) {
-  groups().add(name, group, members);
+               const std::vector<std::int64_t>& members, std::int64_t device) {
+  groups().add(name, group, members, device);
+}
+
+void remove_groups_of(std::int64_t device) {
+  groups().remove_of(device);
+  tokens().exchange(device, new_token(device));  // what was recorded is not exchanged any more
 }
 
 bool has_groups() { return groups().are_any_of_several(); }
@@ -343,25 +368,29 @@ at::Tensor exchange_token(std::int64_t device, at::Tensor token) {
 
 at::Tensor new_token(std::int64_t device) {
   const auto index = static_cast<c10::DeviceIndex>(device);
-  return at::zeros({}, at::TensorOptions().dtype(at::kLong).device(at::kXLA, index));
+  return at::full({}, device << kDeviceShift,
+                  at::TensorOptions().dtype(at::kLong).device(at::kXLA, index));
 }
 
-std::string process_group_name(const std::string& group) { return "torch_xla:" + group; }
+std::string process_group_name(const std::string& group, std::int64_t device) {
+  return base::str("torch_xla:", group, ":", device);
+}
 
 std::vector<std::int64_t> members_of(const std::string& process_group_name) {
   const std::size_t start = process_group_name.find(':') + 1;
-  const std::size_t end = process_group_name.find(':', start);  // of a group for CPU tensors
-  return groups().find(process_group_name.substr(start, end - start))->members;
+  const std::size_t middle = process_group_name.find(':', start);
+  const std::int64_t device = std::stoll(process_group_name.substr(middle + 1));
+  return groups().find(process_group_name.substr(start, middle - start), device)->members;
 }
 
 void run_collective(const runtime::HostCall& call, const c10::OperatorHandle& op,
                     torch::jit::Stack stack) {
-  const std::string name = stack.back().toStringRef();
-  const std::shared_ptr<Group> group = groups().find(name);
+  const std::int64_t device = token_of(call).item<std::int64_t>() >> kDeviceShift;
+  const std::shared_ptr<Group> group = groups().find(stack.back().toStringRef(), device);
   try {
     if (call.has_attribute(ops::kAtenCallNumber)) enter(*group, call);
-    register_again(process_group_name(name), group->process_group);
-    stack.back() = process_group_name(name);
+    register_again(group->process_group_name, group->process_group);
+    stack.back() = group->process_group_name;
     const auto in_place = in_place_variant(op);
     if (in_place.has_value()) {
       at::Tensor output = tensor_over(call.output(0));

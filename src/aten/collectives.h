@@ -29,11 +29,15 @@ class CollectiveKernel final : public c10::OperatorKernel {
 };
 
 // Lets collectives name a group by `name`. Programs name it `group`: a number that this process
-// gave it and how many members it has, "0/4". `members` are their ranks in the job. Where they are
-// several, they meet in the process group that c10d knows by `process_group_name(group)`.
+// gave it and how many members it has, "0/4". `members` are their ranks in the job, one of which is
+// that of `device` of this process. Where they are several, they meet in the process group that
+// c10d knows by `process_group_name(group, device)`.
 void add_group(const std::string& name, const std::string& group,
-               const std::vector<std::int64_t>& members);
-std::string process_group_name(const std::string& group);
+               const std::vector<std::int64_t>& members, std::int64_t device);
+// Ends the part of that device in its groups: who waits for it there fails, and what it has
+// recorded is forgotten.
+void remove_groups_of(std::int64_t device);
+std::string process_group_name(const std::string& group, std::int64_t device);
 
 // Whether this process is in a group with others.
 bool has_groups();

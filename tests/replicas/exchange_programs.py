@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -65,22 +66,29 @@ def reduced(op: str, parts: Sequence[Tensor]) -> np.ndarray:
     return total
 
 
-# What was exchanged and what it must be: looked at together, so that a program has many exchanges.
-_results: list[tuple[str, Tensor, np.ndarray, torch.dtype]] = []
+class _Results(threading.local):
+    """What was exchanged and what it must be: looked at together, so that a program has many
+    exchanges. Replicas may be threads."""
+
+    def __init__(self) -> None:
+        self.all: list[tuple[str, Tensor, np.ndarray, torch.dtype]] = []
+
+
+_results = _Results()
 
 
 def check(what: str, actual: Tensor, expected: np.ndarray, dtype: torch.dtype) -> None:
-    _results.append((what, actual, expected, dtype))
+    _results.all.append((what, actual, expected, dtype))
 
 
 def look() -> None:
     torch_xla.sync()
-    for what, actual, expected, dtype in _results:
+    for what, actual, expected, dtype in _results.all:
         assert actual.dtype == dtype, f"{what}: {actual.dtype}"
         got, want = as_array(actual), np.asarray(expected)
         assert got.shape == want.shape, f"{what}: {got.shape} for {want.shape}"
         assert np.array_equal(got, want), f"{what}: {got.tolist()} for {want.tolist()}"
-    _results.clear()
+    _results.all.clear()
 
 
 def groupings(size: int) -> Iterator[list[list[int]] | None]:

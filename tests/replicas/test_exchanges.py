@@ -71,6 +71,12 @@ def test_fully_shard(count, names):
     assert f"passed {names}" in out
 
 
+@pytest.mark.parametrize("count", [2, 4])
+def test_replicas_in_threads(count):
+    out = run([str(FOLDER / "thread_programs.py")], count)
+    assert all(f"passed {name}" in out for name in ("exchanges", "training", "failures"))
+
+
 def test_programs_of_hugging_face_under_torchrun():
     pytest.importorskip("accelerate", reason="Hugging Face's packages are not installed")
     pytest.importorskip("transformers", reason="Hugging Face's packages are not installed")

@@ -45,12 +45,35 @@ class Group:
         return self.members.index(world.global_ordinal())
 
 
+class _Meetings:
+    """Of one replica of this process. Members wait for each other under the lock."""
+
+    def __init__(self, device: int) -> None:
+        self.lock = threading.RLock()
+        self.device = device
+        self.groups: dict[tuple[int, ...], Group] = {}
+        self.for_cpu_tensors: set[str] = set()
+        self.rounds: dict[str, int] = {}  # by the tag of meetings
+        # c10d keeps references that do not count.
+        self.process_groups: list[Any] = []
+
+
 _lock = threading.Lock()
-_store: Any = None  # under _lock
-_groups: dict[tuple[int, ...], Group] = {}  # under _lock
-_for_cpu_tensors: set[str] = set()  # under _lock
-# c10d keeps references that do not count.
-_process_groups: list[Any] = []
+_stores: dict[bool, Any] = {}  # under _lock, by whether replicas are threads
+_meetings: dict[tuple[int, int] | None, _Meetings] = {}  # under _lock
+
+
+def _key() -> tuple[int, int] | None:
+    place = world.place_among_threads()
+    return None if place is None else (_XLAC._current_device(), place)
+
+
+def _own() -> _Meetings:
+    key = _key()
+    with _lock:
+        if key not in _meetings:
+            _meetings[key] = _Meetings(0 if key is None else key[0])
+        return _meetings[key]
 
 
 def timeout() -> datetime.timedelta:
@@ -59,30 +82,39 @@ def timeout() -> datetime.timedelta:
 
 
 def store() -> Any:
-    """The job's store, which all processes share."""
+    """The job's store, which all replicas share."""
+    in_threads = world.place_among_threads() is not None
     with _lock:
-        return _the_store()
+        if in_threads not in _stores:
+            _stores[in_threads] = _store_of_threads() if in_threads else _store_of_processes()
+        return _stores[in_threads]
 
 
-def _the_store() -> Any:
-    global _store
-    if _store is None:
-        from torch._C._distributed_c10d import PrefixStore
-        from torch.distributed.rendezvous import rendezvous
+def _store_of_processes() -> Any:
+    from torch._C._distributed_c10d import PrefixStore
+    from torch.distributed.rendezvous import rendezvous
 
-        world.check_place()
-        found, _, _ = next(rendezvous("env://", timeout=timeout()))
-        _store = PrefixStore("torch_xla", found)
-    return _store
+    world.check_place()
+    found, _, _ = next(rendezvous("env://", timeout=timeout()))
+    return PrefixStore("torch_xla", found)
+
+
+def _store_of_threads() -> Any:
+    from torch._C._distributed_c10d import HashStore
+
+    found = HashStore()
+    found.set_timeout(timeout())
+    return found
 
 
 def group_of(members: Sequence[int]) -> Group:
     """The group of these replicas, of which this is one. All of them must ask for it."""
     key = tuple(members)
-    with _lock:
-        if key not in _groups:
-            _groups[key] = _make(key)
-        return _groups[key]
+    own = _own()
+    with own.lock:
+        if key not in own.groups:
+            own.groups[key] = _make(own, key)
+        return own.groups[key]
 
 
 def whole_group() -> Group:
@@ -90,20 +122,20 @@ def whole_group() -> Group:
     return group_of(range(world.world_size()))
 
 
-def _make(members: tuple[int, ...]) -> Group:
+def _make(own: _Meetings, members: tuple[int, ...]) -> Group:
     # Programs of all replicas are alike if they name their groups by the order in which each
     # replica made its own.
     is_whole = len(members) == world.world_size()
-    others = sum(len(known) != world.world_size() for known in _groups)
+    others = sum(len(known) != world.world_size() for known in own.groups)
     group = f"{0 if is_whole else 1 + others}/{len(members)}"
-    name = _XLAC._process_group_name(group)
+    name = _XLAC._process_group_name(group, own.device)
     if len(members) > 1:
-        if not _groups:
+        if not own.process_groups:
             atexit.register(_finish_at_exit)
         from torch._C._distributed_c10d import PrefixStore
 
-        _connect(name, members, PrefixStore("group", _the_store()))
-    _XLAC._add_group(name, group, members)
+        _connect(own, name, members, PrefixStore("group", store()))
+    _XLAC._add_group(name, group, members, own.device)
     return Group(members, name, group)
 
 
@@ -114,16 +146,17 @@ def for_cpu_tensors(name: str) -> str:
     from torch._C._distributed_c10d import HashStore, PrefixStore
 
     own_name = f"{name}:cpu"
-    with _lock:
-        if own_name not in _for_cpu_tensors:
-            (group,) = (group for group in _groups.values() if group.name == name)
-            through = HashStore() if group.size == 1 else _the_store()
-            _connect(own_name, group.members, PrefixStore("cpu", through))
-            _for_cpu_tensors.add(own_name)
+    own = _own()
+    with own.lock:
+        if own_name not in own.for_cpu_tensors:
+            (group,) = (group for group in own.groups.values() if group.name == name)
+            through = HashStore() if group.size == 1 else store()
+            _connect(own, own_name, group.members, PrefixStore("cpu", through))
+            own.for_cpu_tensors.add(own_name)
     return own_name
 
 
-def _connect(name: str, members: tuple[int, ...], through: Any) -> None:
+def _connect(own: _Meetings, name: str, members: tuple[int, ...], through: Any) -> None:
     from torch._C._distributed_c10d import PrefixStore, _register_process_group
     from torch.distributed import ProcessGroup, ProcessGroupGloo
 
@@ -136,7 +169,22 @@ def _connect(name: str, members: tuple[int, ...], through: Any) -> None:
     group_name = cast("GroupName", name)
     process_group._set_group_name(group_name)
     _register_process_group(group_name, process_group)
-    _process_groups.append(process_group)
+    own.process_groups.append(process_group)
+
+
+def leave() -> None:
+    """End the part of this replica, in a thread, in its groups: who waits for it there fails."""
+    with _lock:
+        own = _meetings.pop(_key(), None)
+    if own is not None:
+        _XLAC._remove_groups_of(own.device)
+        own.process_groups.clear()
+
+
+def begin_again() -> None:
+    """After replicas in threads have left: they meet anew."""
+    with _lock:
+        _stores.pop(True, None)
 
 
 def finish() -> None:
@@ -157,9 +205,6 @@ def launch_recorded() -> None:
     recorded here."""
     if _XLAC._has_groups():
         _XLAC._sync(_XLAC._current_device(), False, "")
-
-
-_rounds: dict[str, int] = {}
 
 
 def _joined(parts: Sequence[bytes]) -> bytes:
@@ -188,8 +233,9 @@ def gather(tag: str, payload: bytes, members: Sequence[int]) -> list[bytes]:
     if len(members) == 1:
         return [payload]
     launch_recorded()
-    with _lock:
-        number = _rounds[tag] = _rounds.get(tag, 0) + 1
+    own = _own()
+    with own.lock:
+        number = own.rounds[tag] = own.rounds.get(tag, 0) + 1
     shared, rank = store(), world.global_ordinal()
     shared.set(f"{tag}/{number}/{rank}", payload)
     keys = {member: f"{tag}/{number}/{member}" for member in members}

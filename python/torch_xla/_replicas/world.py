@@ -6,8 +6,9 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from torch_xla import _XLAC
 from torch_xla._settings import settings
 
 
@@ -21,39 +22,43 @@ def _number(name: str, default: int) -> int:
 
 def world_size() -> int:
     """How many replicas take part in the job."""
-    return _number("WORLD_SIZE", 1) if "RANK" in os.environ else 1
+    return len(_threads) if place_among_threads() is not None else process_count()
 
 
 def global_ordinal() -> int:
     """The number of this replica among all."""
-    return _number("RANK", 0) if world_size() > 1 else 0
+    place = place_among_threads()
+    return process_index() if place is None else place
 
 
 def local_ordinal() -> int:
     """The number of this replica on its host."""
-    return _number("LOCAL_RANK", global_ordinal()) if world_size() > 1 else 0
+    place = place_among_threads()
+    if place is not None:
+        return place
+    return _number("LOCAL_RANK", process_index()) if process_count() > 1 else 0
 
 
 def process_index() -> int:
     """The number of this process among all of the job."""
-    return global_ordinal()
+    return _number("RANK", 0) if process_count() > 1 else 0
 
 
 def process_count() -> int:
     """How many processes the job has."""
-    return world_size()
+    return _number("WORLD_SIZE", 1) if "RANK" in os.environ else 1
 
 
 def local_process_count() -> int:
     """How many processes of the job are on this host."""
-    return _number("LOCAL_WORLD_SIZE", world_size()) if world_size() > 1 else 1
+    return _number("LOCAL_WORLD_SIZE", process_count()) if process_count() > 1 else 1
 
 
 def host_index() -> int:
     """The number of this host among all of the job."""
-    if world_size() == 1:
+    if process_count() == 1:
         return 0
-    return _number("GROUP_RANK", global_ordinal() // local_process_count())
+    return _number("GROUP_RANK", process_index() // local_process_count())
 
 
 def is_master_ordinal(local: bool = True) -> bool:
@@ -66,35 +71,51 @@ def get_master_ip() -> str:
     return os.environ.get("MASTER_ADDR", "localhost")
 
 
-class _Thread(threading.local):
-    replicas = 1
-
-
-_thread = _Thread()
+# The devices of this process that are replicas of their own, which threads speak for; of a device
+# its place. A device stays in the company that it was in first, with which it has groups.
+_threads: dict[int, int] = {}
+_companies: dict[int, tuple[int, ...]] = {}
+_lock = threading.Lock()
 
 
 @contextlib.contextmanager
-def as_thread(count: int) -> Iterator[None]:
-    """This thread is one of so many replicas of one process."""
-    before, _thread.replicas = _thread.replicas, count
+def as_threads(devices: Sequence[int]) -> Iterator[None]:
+    """Each of several devices is a replica: who it is, the thread's current device says.
+
+    Raises:
+        RuntimeError: other devices are replicas now, or these were ones in other company.
+    """
+    if len(devices) == 1:
+        yield
+        return
+    company = tuple(devices)
+    with _lock:
+        if len(set(company)) < len(company) or world_size() > 1:
+            raise RuntimeError(
+                f"{company} can't be replicas in threads: each must be another device, in a "
+                "process that is no replica and has no others"
+            )
+        others = {_companies.setdefault(device, company) for device in company} - {company}
+        if others:
+            raise RuntimeError(
+                f"devices {company} can't be replicas of each other: {min(others)} were, in this "
+                "order; start another process"
+            )
+        _threads.update({device: place for place, device in enumerate(company)})
     try:
         yield
     finally:
-        _thread.replicas = before
+        _threads.clear()
 
 
-def check_alone_in_process(what: str) -> None:
-    """Raises if other threads of this process are replicas beside this one."""
-    if _thread.replicas > 1:
-        raise NotImplementedError(
-            f"{what}: replicas in threads of one process can't exchange anything yet; start a "
-            "process for each device, with torch_xla.launch"
-        )
+def place_among_threads() -> int | None:
+    """Which of the replicas in threads this is, or None."""
+    return _threads.get(_XLAC._current_device()) if _threads else None
 
 
 def check_place() -> None:
     """Raises if this process can't meet the others: what they have told it does not fit."""
-    size, rank = world_size(), global_ordinal()
+    size, rank = process_count(), process_index()
     if not 0 <= rank < size:
         raise ValueError(f"RANK must be from 0 to WORLD_SIZE - 1, {size - 1}, got {rank}")
     for name in ("MASTER_ADDR", "MASTER_PORT"):
@@ -104,7 +125,7 @@ def check_place() -> None:
 
 def take_one_device() -> None:
     """Of several processes each has one device, whatever CPU_NUM_DEVICES says."""
-    if world_size() > 1:
+    if process_count() > 1:
         settings.cpu_num_devices = 1
 
 

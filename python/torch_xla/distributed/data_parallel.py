@@ -11,7 +11,7 @@ import torch
 
 from torch_xla import _devices
 from torch_xla._devices import DeviceLike
-from torch_xla._replicas import world
+from torch_xla._replicas import meetings, world
 from torch_xla._torch import device_module
 from torch_xla.distributed import parallel_loader as pl
 
@@ -31,11 +31,11 @@ class Context:
 
 
 class DataParallel:
-    """Runs a training or evaluation loop on each device, in a thread of its own. On several devices
-    the loops can't exchange anything yet: `xm.optimizer_step` raises.
+    """Runs a training or evaluation loop on each device, in a thread of its own. The devices are
+    replicas: `xm.optimizer_step` averages gradients over them, and what `xm` exchanges they do.
 
     Args:
-        network: a module, of which each device gets a copy, or what makes one, such as its class.
+        network: a module, of which each device gets a copy, or what makes it, such as its class.
         device_ids: the devices; none means that the loop runs on the CPU.
     """
 
@@ -48,9 +48,9 @@ class DataParallel:
             torch.device("xla", _devices.index_of(device)) for device in device_ids or []
         ]
         self._models: list[torch.nn.Module] = []
+        module = network if isinstance(network, torch.nn.Module) else network()
         for device in self._devices or [torch.device("cpu")]:
-            made = copy.deepcopy(network) if isinstance(network, torch.nn.Module) else network()
-            self._models.append(made.to(device))
+            self._models.append(copy.deepcopy(module).to(device))
         self._contexts = [Context(d) for d in self._devices or [torch.device("cpu")]]
 
     @property
@@ -95,22 +95,28 @@ class DataParallel:
 
         def run(index: int) -> None:
             device = self._devices[index]
+            device_module.set_device(device)
+            numbered = enumerate(batches.per_device_loader(device))
             try:
-                with device_module.device(device), world.as_thread(len(self._devices)):
-                    numbered = enumerate(batches.per_device_loader(device))
-                    results[index] = loop_fn(
-                        self._models[index], numbered, device, self._contexts[index]
-                    )
+                results[index] = loop_fn(
+                    self._models[index], numbered, device, self._contexts[index]
+                )
             except BaseException as error:
                 failures.append(error)
                 batches.close()
+                meetings.leave()  # rather than let the others wait
 
         threads = [threading.Thread(target=run, args=(i,)) for i in range(len(self._devices))]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        with world.as_threads([_devices.index_of(device) for device in self._devices]):
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            for device in self._devices if failures else []:
+                with device_module.device(device):
+                    meetings.leave()
         batches.close()
         if failures:
+            meetings.begin_again()
             raise failures[0]
         return results

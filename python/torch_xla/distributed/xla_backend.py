@@ -117,6 +117,11 @@ class ProcessGroupXla(dist.ProcessGroup):
     """
 
     def __init__(self, options: Any) -> None:
+        if world.place_among_threads() is not None:
+            raise NotImplementedError(
+                "the backend xla: torch.distributed knows one replica for each process, and this "
+                "one has several, in threads; use torch_xla.core.xla_model"
+            )
         rank, size = options.group_rank, options.group_size
         super().__init__(rank, size)  # type: ignore[call-arg]
         members = options.global_ranks_in_group or range(size)
@@ -132,7 +137,7 @@ class ProcessGroupXla(dist.ProcessGroup):
         # Functional collectives, as DTensor's, name the group as c10d does. What was recorded with
         # an earlier group of that name means that one.
         meetings.launch_recorded()
-        _XLAC._add_group(self._id, self._group.alias, self._group.members)
+        _XLAC._add_group(self._id, self._group.alias, self._group.members, 0)
 
     def getBackendName(self) -> str:  # noqa: N802 (torch's name)
         return "xla"
