@@ -192,25 +192,45 @@ def _absent(shared: Any, keys: dict[int, str]) -> str:
     return f"replica {', '.join(missing) or next(iter(keys))} is not here"
 
 
-def _wait(tag: str, shared: Any, keys: dict[int, str], needed: list[str]) -> None:
+def _wait(what: str, shared: Any, keys: dict[int, str], needed: list[str], rank: int) -> None:
     """Wait until the needed keys are set, and say for whom if that takes long."""
-    patience = datetime.timedelta(seconds=float(settings.wait_warning))
-    if datetime.timedelta() < patience < timeout():
+    limit, patience = timeout(), datetime.timedelta(seconds=float(settings.wait_warning))
+    if datetime.timedelta() < patience < limit:
         with contextlib.suppress(RuntimeError):
             shared.wait(needed, patience)
             return
         warnings.warn(
-            f"{tag}: after {settings.wait_warning} s {_absent(shared, keys)}, and replica "
-            f"{world.global_ordinal()} goes on waiting (XLA_WAIT_WARNING=0 silences this)",
+            f"{what}: after {settings.wait_warning} s {_absent(shared, keys)}, and replica {rank} "
+            "goes on waiting (XLA_WAIT_WARNING=0 silences this)",
             RuntimeWarning,
-            stacklevel=4,
+            stacklevel=5,
         )
-    shared.wait(needed, timeout())
+        limit -= patience
+    shared.wait(needed, limit)
+
+
+def meet(
+    what: str, place: str, payload: bytes, members: Sequence[int], shared: Any, rank: int
+) -> list[bytes]:
+    """What each of the members gave, in their order, when all have set it at this place of a store.
+    The first of them collects it, so that the store is asked in proportion to their number."""
+    shared.set(f"{place}/{rank}", payload)
+    keys = {member: f"{place}/{member}" for member in members}
+    is_first = rank == members[0]
+    needed = list(keys.values()) if is_first else [f"{place}/all"]
+    try:
+        _wait(what, shared, keys, needed, rank)
+        if is_first:
+            shared.set(f"{place}/all", _joined([shared.get(key) for key in needed]))
+        return _split(shared.get(f"{place}/all"))
+    except RuntimeError as error:
+        raise TimeoutError(
+            f"{what}: after {timeout().total_seconds():g} s {_absent(shared, keys)}"
+        ) from error
 
 
 def gather(tag: str, payload: bytes, members: Sequence[int]) -> list[bytes]:
-    """Wait until all members are here, by the store alone. The first of them collects what each
-    gave, so that the store is asked in proportion to their number.
+    """Wait until all members are here, by the store alone.
 
     Returns:
         What each of them gave, in their order.
@@ -224,22 +244,10 @@ def gather(tag: str, payload: bytes, members: Sequence[int]) -> list[bytes]:
     with _lock:
         number = _rounds[tag] = _rounds.get(tag, 0) + 1
     shared, rank = store(), world.global_ordinal()
-    shared.set(f"{tag}/{number}/{rank}", payload)
-    keys = {member: f"{tag}/{number}/{member}" for member in members}
-    is_first = rank == members[0]
-    needed = list(keys.values()) if is_first else [f"{tag}/{number}/all"]
-    try:
-        _wait(tag, shared, keys, needed)
-        if is_first:
-            shared.set(f"{tag}/{number}/all", _joined([shared.get(key) for key in needed]))
-        found = _split(shared.get(f"{tag}/{number}/all"))
-    except RuntimeError as error:
-        raise TimeoutError(
-            f"{tag}: after {timeout().total_seconds():g} s {_absent(shared, keys)}"
-        ) from error
+    found = meet(tag, f"{tag}/{number}", payload, members, shared, rank)
     # All are in this round, so nobody reads the last one any more.
     if number > 1:
         shared.delete_key(f"{tag}/{number - 1}/{rank}")
-        if is_first:
+        if rank == members[0]:
             shared.delete_key(f"{tag}/{number - 1}/all")
     return found
