@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -65,11 +66,15 @@ class Hosts:
 
     def remove(self) -> None:
         """End what runs on the hosts, and them."""
-        for process in self.pids():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(process, 9)
+        while pids := self.pids():
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.05)
         for process in self.processes:
-            process.communicate()
+            process.wait()
+            if process.stdout is not None:
+                process.stdout.close()
         while self._namespaces:
             _ip("netns", "del", self._namespaces.pop())
 
