@@ -21,7 +21,7 @@ FORMATTED := $(shell find src tests examples tools -name '*.cpp' -o -name '*.h')
 PYTEST_FLAGS ?= --numprocesses auto --maxprocesses 4 --dist loadfile
 
 .PHONY: train test test-cpp test-release test-asan test-tsan test-plugin test-python bench \
-        lint format tidy size docs conformance fuzz relock setup install clean
+        lint format tidy size docs conformance endurance fuzz relock setup install clean
 
 train: install
 	python examples/mnist.py $(ARGS)
@@ -122,6 +122,11 @@ fuzz: $(ENVIRONMENT) install
 	  XLA_FLAGS="--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false" \
 	  python tests/programs/$$name.py --first $(FUZZ_FIRST) --count $(FUZZ_COUNT) || failed="$$failed $$name"; \
 	done; test -z "$$failed"
+
+# Whether replicas hold more and more; 5 minutes.
+STEPS ?= 20000
+endurance: $(ENVIRONMENT) install
+	CPU_NUM_DEVICES=4 python tests/replicas/long_training.py --steps $(STEPS)
 
 # Renews the pins of what train.txt and dev.txt pull in.
 relock:

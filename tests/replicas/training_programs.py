@@ -41,22 +41,24 @@ def cnn(norm: Callable[[int], nn.Module] = nn.BatchNorm2d) -> nn.Module:
     )  # fmt: skip
 
 
-def batches(rank: int, size: int) -> Iterator[tuple[Tensor, Tensor]]:
+def batches(rank: int, size: int, steps: int = STEPS) -> Iterator[tuple[Tensor, Tensor]]:
     """The part of each step's batch that is for one of the replicas."""
-    for step in range(STEPS):
+    for step in range(steps):
         generator = torch.Generator().manual_seed(step)
         x = torch.randn(BATCH * size, 8, generator=generator)
         y = torch.randint(3, (BATCH * size,), generator=generator)
         yield x[rank * BATCH : (rank + 1) * BATCH], y[rank * BATCH : (rank + 1) * BATCH]
 
 
-def expected(make: Callable[[], nn.Module], size: int) -> tuple[list[float], dict[str, Tensor]]:
+def expected(
+    make: Callable[[], nn.Module], size: int, steps: int = STEPS
+) -> tuple[list[float], dict[str, Tensor]]:
     """On the CPU, by one process with the whole batch."""
     torch.manual_seed(7)
     model = make()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     losses = []
-    parts = zip(*(batches(rank, size) for rank in range(size)), strict=True)
+    parts = zip(*(batches(rank, size, steps) for rank in range(size)), strict=True)
     for step in parts:
         x, y = (torch.cat([part[i] for part in step]) for i in range(2))
         optimizer.zero_grad()

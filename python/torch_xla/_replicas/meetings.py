@@ -4,17 +4,19 @@ members exchange CPU tensors in the middle of programs."""
 from __future__ import annotations
 
 import atexit
+import contextlib
 import dataclasses
 import datetime
 import sys
 import threading
+import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
 from torch_xla import _XLAC
-from torch_xla._replicas import world
+from torch_xla._replicas import network, world
 from torch_xla._settings import settings
 
 if TYPE_CHECKING:
@@ -96,6 +98,8 @@ def _store_of_processes() -> Any:
 
     world.check_place()
     found, _, _ = next(rendezvous("env://", timeout=timeout()))
+    if network.is_on_several_hosts():
+        network.bound_waits_for_store(timeout().total_seconds())
     return PrefixStore("torch_xla", found)
 
 
@@ -158,11 +162,11 @@ def for_cpu_tensors(name: str) -> str:
 
 def _connect(own: _Meetings, name: str, members: tuple[int, ...], through: Any) -> None:
     from torch._C._distributed_c10d import PrefixStore, _register_process_group
-    from torch.distributed import ProcessGroup, ProcessGroupGloo
+    from torch.distributed import ProcessGroup
 
     rank = members.index(world.global_ordinal())
     shared = PrefixStore(",".join(map(str, members)), through)
-    gloo = ProcessGroupGloo(shared, rank, len(members), timeout=timeout())
+    gloo = _gloo(shared, members)
     process_group = ProcessGroup(shared, rank, len(members))
     process_group._set_default_backend(ProcessGroup.BackendType.GLOO)
     process_group._register_backend(torch.device("cpu"), ProcessGroup.BackendType.GLOO, gloo)
@@ -170,6 +174,26 @@ def _connect(own: _Meetings, name: str, members: tuple[int, ...], through: Any) 
     process_group._set_group_name(group_name)
     _register_process_group(group_name, process_group)
     own.process_groups.append(process_group)
+
+
+def _gloo(shared: Any, members: tuple[int, ...]) -> Any:
+    from torch.distributed import ProcessGroupGloo
+
+    rank = members.index(world.global_ordinal())
+    options = ProcessGroupGloo._Options()  # type: ignore[attr-defined]
+    options._timeout = timeout()
+    address = network.own_address()
+    try:
+        if address is None:
+            return ProcessGroupGloo(shared, rank, len(members), timeout=timeout())
+        options._devices = [ProcessGroupGloo.create_device(hostname=address)]
+        return ProcessGroupGloo(shared, rank, len(members), options)
+    except RuntimeError as error:
+        raise RuntimeError(
+            f"replica {world.global_ordinal()} can't reach the others of {list(members)} from "
+            f"{address or 'the address of its name'}; GLOO_SOCKET_IFNAME may name another network "
+            f"interface: {error}"
+        ) from error
 
 
 def leave() -> None:
@@ -220,9 +244,55 @@ def _split(joined: bytes) -> list[bytes]:
     return parts
 
 
+def _absent(shared: Any, keys: dict[int, str]) -> str:
+    """In words, who has not set their keys."""
+    try:
+        missing = [str(member) for member, key in keys.items() if not shared.check([key])]
+    except RuntimeError:
+        return f"the job's store, at {world.get_master_ip()}, does not answer"
+    # Otherwise the first has collected what they gave, and ended before it said so.
+    return f"replica {', '.join(missing) or next(iter(keys))} is not here"
+
+
+def _wait(what: str, shared: Any, keys: dict[int, str], needed: list[str], rank: int) -> None:
+    """Wait until the needed keys are set, and say for whom if that takes long."""
+    limit, patience = timeout(), datetime.timedelta(seconds=float(settings.wait_warning))
+    if datetime.timedelta() < patience < limit:
+        with contextlib.suppress(RuntimeError):
+            shared.wait(needed, patience)
+            return
+        warnings.warn(
+            f"{what}: after {settings.wait_warning} s {_absent(shared, keys)}, and replica {rank} "
+            "goes on waiting (XLA_WAIT_WARNING=0 silences this)",
+            RuntimeWarning,
+            stacklevel=5,
+        )
+        limit -= patience
+    shared.wait(needed, limit)
+
+
+def meet(
+    what: str, place: str, payload: bytes, members: Sequence[int], shared: Any, rank: int
+) -> list[bytes]:
+    """What each of the members gave, in their order, when all have set it at this place of a store.
+    The first of them collects it, so that the store is asked in proportion to their number."""
+    shared.set(f"{place}/{rank}", payload)
+    keys = {member: f"{place}/{member}" for member in members}
+    is_first = rank == members[0]
+    needed = list(keys.values()) if is_first else [f"{place}/all"]
+    try:
+        _wait(what, shared, keys, needed, rank)
+        if is_first:
+            shared.set(f"{place}/all", _joined([shared.get(key) for key in needed]))
+        return _split(shared.get(f"{place}/all"))
+    except RuntimeError as error:
+        raise TimeoutError(
+            f"{what}: after {timeout().total_seconds():g} s {_absent(shared, keys)}"
+        ) from error
+
+
 def gather(tag: str, payload: bytes, members: Sequence[int]) -> list[bytes]:
-    """Wait until all members are here, by the store alone. The first of them collects what each
-    gave, so that the store is asked in proportion to their number.
+    """Wait until all members are here, by the store alone.
 
     Returns:
         What each of them gave, in their order.
@@ -237,25 +307,10 @@ def gather(tag: str, payload: bytes, members: Sequence[int]) -> list[bytes]:
     with own.lock:
         number = own.rounds[tag] = own.rounds.get(tag, 0) + 1
     shared, rank = store(), world.global_ordinal()
-    shared.set(f"{tag}/{number}/{rank}", payload)
-    keys = {member: f"{tag}/{number}/{member}" for member in members}
-    is_first = rank == members[0]
-    try:
-        if is_first:
-            shared.wait(list(keys.values()), timeout())
-            shared.set(f"{tag}/{number}/all", _joined([shared.get(key) for key in keys.values()]))
-        else:
-            shared.wait([f"{tag}/{number}/all"], timeout())
-        found = _split(shared.get(f"{tag}/{number}/all"))
-    except RuntimeError as error:
-        missing = [str(member) for member, key in keys.items() if not shared.check([key])]
-        raise TimeoutError(
-            f"{tag}: after {timeout().total_seconds():g} s replica "
-            f"{', '.join(missing or [str(members[0])])} is not here"
-        ) from error
+    found = meet(tag, f"{tag}/{number}", payload, members, shared, rank)
     # All are in this round, so nobody reads the last one any more.
     if number > 1:
         shared.delete_key(f"{tag}/{number - 1}/{rank}")
-        if is_first:
+        if rank == members[0]:
             shared.delete_key(f"{tag}/{number - 1}/all")
     return found
