@@ -98,6 +98,9 @@
     "(an error).")                                                                                 \
   X(std::int64_t, collective_timeout, "XLA_COLLECTIVE_TIMEOUT", 600, kNotInKey,                    \
     "How many seconds a replica waits for the others before that is an error.")                    \
+  X(std::int64_t, compile_wait, "XLA_COMPILE_WAIT", 300, kNotInKey,                                \
+    "How many seconds a replica waits for another one of its host that compiles the same "         \
+    "program before it compiles that itself; 0: each compiles for itself.")                        \
   X(std::int64_t, graph_size_warning, "XLA_GRAPH_SIZE_WARNING", 100000, kNotInKey,                 \
     "Warn once when that many operations were recorded on a device without a barrier; 0: never.")  \
   X(std::int64_t, wait_warning, "XLA_WAIT_WARNING", 60, kNotInKey,                                 \

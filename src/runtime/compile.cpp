@@ -52,9 +52,9 @@ Compiled Compilation::run() const {
   while (true) {
     const pjrt::CompileOptions options = compile_options(client_->platform(), options_, placement_);
     const base::Hash128 key = kept.key_of(key_, options);
-    if (std::unique_ptr<pjrt::Executable> loaded = kept.load(key)) {
-      return {std::move(loaded), false};
-    }
+    // Holds its turn, if it has one, until the program is stored.
+    Loaded loaded = kept.load(key);
+    if (loaded.executable != nullptr) return {std::move(loaded.executable), false};
     try {
       const auto start = std::chrono::steady_clock::now();
       std::unique_ptr<pjrt::Executable> executable = compile(text_, options, *client_);

@@ -231,8 +231,15 @@ void DiskCache::erase(const base::Hash128& key) {
   if (directory.is_open()) ::unlinkat(directory.descriptor(), name_of(key).c_str(), 0);
 }
 
+std::unique_ptr<KeyLock> DiskCache::lock_of(const base::Hash128& key) const {
+  if (options_.directory.empty() || options_.is_read_only) return nullptr;
+  const File directory = open();
+  return directory.is_open() ? std::make_unique<KeyLock>(directory, key) : nullptr;
+}
+
 void clear_disk_cache(const fs::path& directory) {
   const File opened(directory, O_RDONLY | O_DIRECTORY);
+  if (opened.is_open()) ::unlinkat(opened.descriptor(), std::string(kLockFileName).c_str(), 0);
   for (const std::string_view extension : {kProgramExtension, kUseListExtension}) {
     for (const DirectoryEntry& entry : list(opened, extension)) {
       ::unlinkat(opened.descriptor(), entry.name.c_str(), 0);

@@ -8,12 +8,14 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
 
 #include "base/hash.h"
+#include "runtime/key_lock.h"
 #include "runtime/trusted_files.h"
 
 namespace torch_xla::runtime {
@@ -39,7 +41,7 @@ struct DiskCacheContents {
 
 // Of any directory, without putting it to use.
 DiskCacheContents disk_cache_contents(const std::filesystem::path& directory);
-// Removes all entries and lists, whoever owns them; files that are not the cache's stay.
+// Removes all entries, lists and locks, whoever owns them; files that are not the cache's stay.
 void clear_disk_cache(const std::filesystem::path& directory);
 
 // Thread-safe. What goes wrong is warned about, never thrown.
@@ -57,6 +59,8 @@ class DiskCache {
   bool store(const base::Hash128& key, std::string_view value);
   // Removes an entry that can't be used after all.
   void erase(const base::Hash128& key);
+  // For one who is about to make an entry. Null if the directory may not be written.
+  std::unique_ptr<KeyLock> lock_of(const base::Hash128& key) const;
 
  private:
   std::string name_of(const base::Hash128& key) const;

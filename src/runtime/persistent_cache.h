@@ -3,6 +3,7 @@
 // thread that loads ahead.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -14,6 +15,7 @@
 #include "pjrt/compile_options.h"
 #include "pjrt/executable.h"
 #include "runtime/disk_cache.h"
+#include "runtime/key_lock.h"
 #include "runtime/preload.h"
 
 namespace torch_xla::runtime {
@@ -32,6 +34,16 @@ struct Machine {
 };
 base::Hash128 key_of(const Machine& machine);
 
+// Whether this process is one of several on its host that will compile the same programs: one of
+// them compiles each, and the others wait for it.
+void share_compilations(bool is_shared);
+
+struct Loaded {
+  std::unique_ptr<pjrt::Executable> executable;  // null if it is not there
+  // Not null: others wait for what this process compiles now, until this is destroyed.
+  std::unique_ptr<KeyLock> turn = nullptr;
+};
+
 // Thread-safe. Its directory is settled by the first program that is looked for.
 class PersistentCache {
  public:
@@ -44,8 +56,8 @@ class PersistentCache {
   // graph is lowered to may change with the version of this library. The options stand here once
   // more as the plugin gets them, for the same reason.
   base::Hash128 key_of(const base::Hash128& spec_key, const pjrt::CompileOptions& options);
-  // Null if it is not there.
-  std::unique_ptr<pjrt::Executable> load(const base::Hash128& key);
+  // Where compilations are shared, blocks while another process compiles it. Not interruptible.
+  Loaded load(const base::Hash128& key);
   void store(const base::Hash128& key, const pjrt::Executable& executable,
              std::chrono::nanoseconds compile_time);
 
@@ -62,8 +74,14 @@ class PersistentCache {
   const base::Hash128& machine_key();
   std::shared_ptr<UseList> uses_of(const DiskCacheOptions& programs);
   void remember_use(const base::Hash128& key);
+  bool is_shared() const;
+  std::unique_ptr<pjrt::Executable> find(const base::Hash128& key);
+  // What another process compiles just now, or has compiled since it was looked for.
+  Loaded await_other(const base::Hash128& key);
 
   const Client& client_;
+  // What one process compiles does not reach the others.
+  std::atomic<bool> sharing_has_failed_{false};
   std::once_flag machine_once_;
   base::Hash128 machine_key_;
   std::mutex mutex_;
