@@ -59,8 +59,9 @@
   X(std::int64_t, compilation_cache_size, "XLA_COMPILATION_CACHE_SIZE", 2048, kNotInKey,           \
     "How many executables are kept in memory; the least recently used one is dropped.")            \
   X(bool, persistent_cache, "XLA_PERSISTENT_CACHE", true, kNotInKey,                               \
-    "Keep programs that took a second or more to compile in `torch_xla/programs` of the user's "   \
-    "cache directory (`$XDG_CACHE_HOME` or `~/.cache`), when no other directory is named.")        \
+    "Keep the programs of processes that compile for a second or more in `torch_xla/programs` of " \
+    "the user's cache directory (`$XDG_CACHE_HOME` or `~/.cache`), when no other directory is "    \
+    "named.")                                                                                      \
   X(std::string, persistent_cache_path, "XLA_PERSISTENT_CACHE_PATH", "", kNotInKey,                \
     "Directory in which all compiled programs are kept, for this and other processes.")            \
   X(bool, persistent_cache_read_only, "XLA_PERSISTENT_CACHE_READ_ONLY", false, kNotInKey,          \

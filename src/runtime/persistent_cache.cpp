@@ -22,8 +22,10 @@
 namespace torch_xla::runtime {
 namespace {
 
-// In a directory that the user did not choose, only what is worth its place.
+// In a directory that the user did not choose, nothing of processes that compile less than this.
 constexpr std::chrono::seconds kMinDefaultCompileTime(1);
+// What such a process may yet have to store. It takes a fraction of this to compile for a second.
+constexpr std::size_t kMostBytesPutOff = std::size_t{64} << 20;
 
 std::atomic<bool> compilations_are_shared{false};
 
@@ -251,12 +253,41 @@ Loaded PersistentCache::load(const base::Hash128& key) {
   return loaded;
 }
 
+bool PersistentCache::keep(const base::Hash128& key, std::string_view serialized) {
+  const bool is_kept = cache().store(key, serialized);
+  if (is_kept) remember_use(key);
+  return is_kept;
+}
+
+bool PersistentCache::put_off(const base::Hash128& key, const std::string& serialized,
+                              std::chrono::nanoseconds compile_time) {
+  const std::lock_guard lock(put_off_mutex_);
+  compile_time_ += compile_time;
+  if (compile_time_ >= kMinDefaultCompileTime) return false;
+  if (put_off_bytes_ + serialized.size() > kMostBytesPutOff) return true;
+  put_off_bytes_ += serialized.size();
+  put_off_.emplace_back(key, serialized);
+  return true;
+}
+
+void PersistentCache::keep_what_was_put_off() {
+  std::vector<std::pair<base::Hash128, std::string>> kept;
+  {
+    const std::lock_guard lock(put_off_mutex_);
+    kept = std::exchange(put_off_, {});
+  }
+  for (const auto& [key, serialized] : kept) keep(key, serialized);
+}
+
 void PersistentCache::store(const base::Hash128& key, const pjrt::Executable& executable,
                             std::chrono::nanoseconds compile_time) {
   if (cache().options().directory.empty() || cache().options().is_read_only) return;
-  if (is_default_directory_ && compile_time < kMinDefaultCompileTime && !is_shared()) return;
   try {
-    if (cache().store(key, executable.serialize())) return remember_use(key);
+    const std::string serialized = executable.serialize();
+    const bool is_choosy = is_default_directory_ && !is_shared();
+    if (is_choosy && put_off(key, serialized, compile_time)) return;
+    keep_what_was_put_off();
+    if (keep(key, serialized)) return;
   } catch (const std::exception& error) {  // also what memory that ends throws
     base::warn_once(
         base::str("compiled programs can't be written, so they are not kept: ", error.what()));

@@ -10,6 +10,8 @@
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "base/hash.h"
 #include "pjrt/compile_options.h"
@@ -58,6 +60,8 @@ class PersistentCache {
   base::Hash128 key_of(const base::Hash128& spec_key, const pjrt::CompileOptions& options);
   // Where compilations are shared, blocks while another process compiles it. Not interruptible.
   Loaded load(const base::Hash128& key);
+  // In the default directory, only when the process has compiled for a second in all; then what it
+  // compiled before, too.
   void store(const base::Hash128& key, const pjrt::Executable& executable,
              std::chrono::nanoseconds compile_time);
 
@@ -75,6 +79,12 @@ class PersistentCache {
   std::shared_ptr<UseList> uses_of(const DiskCacheOptions& programs);
   void remember_use(const base::Hash128& key);
   bool is_shared() const;
+  // False if nothing can be kept.
+  bool keep(const base::Hash128& key, std::string_view serialized);
+  // Whether it is kept for now only.
+  bool put_off(const base::Hash128& key, const std::string& serialized,
+               std::chrono::nanoseconds compile_time);
+  void keep_what_was_put_off();
   std::unique_ptr<pjrt::Executable> find(const base::Hash128& key);
   // What another process compiles just now, or has compiled since it was looked for.
   Loaded await_other(const base::Hash128& key);
@@ -87,7 +97,12 @@ class PersistentCache {
   std::mutex mutex_;
   std::unique_ptr<DiskCache> cache_;   // under mutex_; null until it is settled
   bool is_default_directory_ = false;  // under mutex_
-  std::mutex uses_mutex_;              // may be held when the other is taken
+  std::mutex put_off_mutex_;
+  // All under put_off_mutex_.
+  std::chrono::nanoseconds compile_time_{};  // of this process, in all
+  std::vector<std::pair<base::Hash128, std::string>> put_off_;
+  std::size_t put_off_bytes_ = 0;
+  std::mutex uses_mutex_;  // may be held when the other is taken
   // Both under uses_mutex_; for whoever asked last: the directory may be chosen after preloading
   // began.
   std::shared_ptr<UseList> uses_;
