@@ -58,6 +58,8 @@
   X(bool, use_32bit_long, "XLA_USE_32BIT_LONG", false, kInKey, "Likewise, int64 in int32.")        \
   X(std::int64_t, compilation_cache_size, "XLA_COMPILATION_CACHE_SIZE", 2048, kNotInKey,           \
     "How many executables are kept in memory; the least recently used one is dropped.")            \
+  X(std::int64_t, compilation_cache_max_megabytes, "XLA_COMPILATION_CACHE_MAX_MB", 0, kNotInKey,   \
+    "How much of the host's memory these may take, by estimate; 0: an eighth.")                    \
   X(bool, persistent_cache, "XLA_PERSISTENT_CACHE", true, kNotInKey,                               \
     "Keep the programs of processes that compile for a second or more in `torch_xla/programs` of " \
     "the user's cache directory (`$XDG_CACHE_HOME` or `~/.cache`), when no other directory is "    \
