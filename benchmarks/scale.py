@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import tempfile
 from collections.abc import Callable
 
 import torch
@@ -21,6 +22,7 @@ from workloads import TrainingStep
 import torch_xla
 import torch_xla.core.xla_model as xm
 import torch_xla.runtime as xr
+from torch_xla.debug import metrics
 
 SIZES = {"4 B": 1, "4 KB": 1 << 10, "4 MB": 1 << 20, "64 MB": 1 << 24}
 MODELS = ("MLP", "MNIST CNN", "GPT-2")
@@ -96,11 +98,20 @@ def steps(samples: int) -> list[list[str]]:
     return rows
 
 
+def compilations() -> list[str]:
+    """How many programs this replica has, how often its host's compiled one, and their ratio."""
+    compiled = metrics.counter_value("UncachedCompile") or 0
+    programs = compiled + xr.persistent_cache_stats()["hits"]
+    total = xm.mesh_reduce("compiled", compiled, sum)
+    return [str(programs), str(total), ratio(total / programs, 1.0)]
+
+
 def run(index: int, samples: int) -> None:
     del index
     torch.set_num_threads(max(1, (os.cpu_count() or 1) // xr.world_size()))
     dist.init_process_group("gloo")
     rows = [*exchanges(samples), *steps(samples)]
+    rows.append(["programs, compilations of a host", *compilations()])
     if xm.is_master_ordinal():
         title = f"{xr.world_size()} processes"
         print_table(title, ["what", "gloo, eager ms", "xla ms", "ratio"], rows)
@@ -111,7 +122,10 @@ def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--samples", type=int, default=15)
-    torch_xla.launch(run, args=(parser.parse_args().samples,))
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as directory:  # nothing is there at first
+        os.environ["XLA_PERSISTENT_CACHE_PATH"] = directory
+        torch_xla.launch(run, args=(arguments.samples,))
 
 
 if __name__ == "__main__":

@@ -158,7 +158,8 @@ def persistent_cache_stats() -> dict[str, Any]:
     Returns:
         `path` (empty: there is none), `read_only`, `max_bytes` (0: no bound), `entries` and `bytes`
         of all processes' programs, and of this process `hits`, how many of these were `preloaded`
-        in the background, `misses`, and `failures` (programs that could not be loaded).
+        in the background, and how many `awaited` while another replica compiled them, `misses`,
+        and `failures` (programs that could not be loaded).
     """
 
     def count(name: str) -> int:
@@ -168,6 +169,7 @@ def persistent_cache_stats() -> dict[str, Any]:
         **_XLAC._persistent_cache_stats(),
         "hits": count("PersistentCacheHit"),
         "preloaded": count("PersistentCachePreloaded"),
+        "awaited": count("PersistentCacheAwaited"),
         "misses": count("PersistentCacheMiss"),
         "failures": count("PersistentCacheDeserializeFailure"),
     }

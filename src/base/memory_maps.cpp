@@ -1,7 +1,9 @@
 // Counting lines of /proc, and asking for memory.
 #include "base/memory_maps.h"
 
+#include <malloc.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <fstream>
@@ -15,6 +17,17 @@ double share_of_memory_maps() {
   std::ifstream maps("/proc/self/maps");
   const std::istreambuf_iterator<char> begin(maps);
   return static_cast<double>(std::count(begin, {}, '\n')) / limit;
+}
+
+std::size_t physical_memory() {
+  return static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) *
+         static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+}
+
+void give_back_freed_memory() {
+#ifdef __GLIBC__
+  malloc_trim(0);
+#endif
 }
 
 bool can_allocate(std::size_t num_bytes) {

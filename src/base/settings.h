@@ -58,9 +58,12 @@
   X(bool, use_32bit_long, "XLA_USE_32BIT_LONG", false, kInKey, "Likewise, int64 in int32.")        \
   X(std::int64_t, compilation_cache_size, "XLA_COMPILATION_CACHE_SIZE", 2048, kNotInKey,           \
     "How many executables are kept in memory; the least recently used one is dropped.")            \
+  X(std::int64_t, compilation_cache_max_megabytes, "XLA_COMPILATION_CACHE_MAX_MB", 0, kNotInKey,   \
+    "How much of the host's memory these may take, by estimate; 0: an eighth.")                    \
   X(bool, persistent_cache, "XLA_PERSISTENT_CACHE", true, kNotInKey,                               \
-    "Keep programs that took a second or more to compile in `torch_xla/programs` of the user's "   \
-    "cache directory (`$XDG_CACHE_HOME` or `~/.cache`), when no other directory is named.")        \
+    "Keep the programs of processes that compile for a second or more in `torch_xla/programs` of " \
+    "the user's cache directory (`$XDG_CACHE_HOME` or `~/.cache`), when no other directory is "    \
+    "named.")                                                                                      \
   X(std::string, persistent_cache_path, "XLA_PERSISTENT_CACHE_PATH", "", kNotInKey,                \
     "Directory in which all compiled programs are kept, for this and other processes.")            \
   X(bool, persistent_cache_read_only, "XLA_PERSISTENT_CACHE_READ_ONLY", false, kNotInKey,          \
@@ -98,6 +101,9 @@
     "(an error).")                                                                                 \
   X(std::int64_t, collective_timeout, "XLA_COLLECTIVE_TIMEOUT", 600, kNotInKey,                    \
     "How many seconds a replica waits for the others before that is an error.")                    \
+  X(std::int64_t, compile_wait, "XLA_COMPILE_WAIT", 300, kNotInKey,                                \
+    "How many seconds a replica waits for another one of its host that compiles the same "         \
+    "program before it compiles that itself; 0: each compiles for itself.")                        \
   X(std::int64_t, graph_size_warning, "XLA_GRAPH_SIZE_WARNING", 100000, kNotInKey,                 \
     "Warn once when that many operations were recorded on a device without a barrier; 0: never.")  \
   X(std::int64_t, wait_warning, "XLA_WAIT_WARNING", 60, kNotInKey,                                 \

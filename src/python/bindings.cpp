@@ -123,6 +123,7 @@ void bind_runtime(py::module_& m) {
   m.def("_compilation_cache_size", &runtime::compilation_cache_size);
   m.def("_initialize_persistent_cache", &runtime::initialize_persistent_cache, release);
   m.def("_clear_persistent_cache", &runtime::clear_persistent_cache, release);
+  m.def("_share_compilations", &runtime::share_compilations);
   m.def("_persistent_cache_stats", [] {
     const runtime::PersistentCacheStats stats = runtime::persistent_cache_stats();
     py::dict out;

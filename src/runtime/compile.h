@@ -2,6 +2,7 @@
 // there.
 #pragma once
 
+#include <cstddef>
 #include <map>
 #include <memory>
 #include <string>
@@ -30,6 +31,9 @@ class Compilation {
 
   // Blocks while compiling. Throws pjrt::Error if the plugin rejects the program.
   Compiled run() const;
+
+  // What the program takes of the host's memory, roughly.
+  std::size_t estimate_bytes() const;
 
   const Client& client() const { return *client_; }
 

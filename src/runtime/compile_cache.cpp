@@ -17,6 +17,15 @@ constexpr double kLargestShareOfMaps = 0.6;
 constexpr std::size_t kInsertionsPerCheck = 64;
 constexpr std::chrono::seconds kCompilationPerCheck{1};
 
+// Of the host's memory, for programs, if the user does not say.
+constexpr std::size_t kShareOfMemory = 8;
+
+std::size_t max_bytes() {
+  const std::int64_t megabytes = base::settings().compilation_cache_max_megabytes();
+  return megabytes > 0 ? static_cast<std::size_t>(megabytes) << 20
+                       : base::physical_memory() / kShareOfMemory;
+}
+
 std::size_t max_size() {
   return static_cast<std::size_t>(
       std::max<std::int64_t>(base::settings().compilation_cache_size(), 1));
@@ -93,10 +102,13 @@ void CompileCache::compile(const base::Hash128& key, Promise& promise, const Com
   try {
     const auto start = std::chrono::steady_clock::now();
     CompiledProgramPtr program = compile();
+    std::vector<Future> evicted;
     {
       const std::lock_guard lock(mutex_);
       compilation_unchecked_ += std::chrono::steady_clock::now() - start;
+      programs_.weigh(key, program->kept_bytes, max_bytes(), evicted);
     }
+    evicted.clear();
     promise.set_value(std::move(program));
   } catch (...) {
     fail(key, promise);

@@ -29,6 +29,8 @@ struct CompiledProgram {
   // Of host memory, that the plugin only asks for when a launch has taken its inputs. 0: it asks in
   // time, or for too little to look first.
   std::size_t working_bytes = 0;
+  // What it takes of the host's memory as long as it is kept, roughly.
+  std::size_t kept_bytes = 0;
 };
 using CompiledProgramPtr = std::shared_ptr<const CompiledProgram>;
 

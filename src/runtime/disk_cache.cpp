@@ -12,6 +12,7 @@
 #include <chrono>
 #include <cstring>
 #include <ctime>
+#include <limits>
 #include <new>
 #include <utility>
 #include <vector>
@@ -29,6 +30,10 @@ constexpr std::string_view kTemporaryExtension = ".tmp";
 constexpr std::chrono::seconds kAbandoned = std::chrono::hours(1);
 // XLA writes programs in a format that ends at half of this.
 constexpr std::int64_t kLargestEntry = std::int64_t{4} << 30;
+// Small programs are many, and looking for what must go looks at each.
+constexpr std::size_t kMostEntries = 1 << 14;
+constexpr std::int64_t kEntriesPerEviction = 128;
+constexpr std::int64_t kEvictionsPerBound = 64;
 
 struct Header {
   std::array<char, 8> magic = {'X', 'L', 'A', 'P', 'R', 'O', 'G', '1'};
@@ -194,7 +199,19 @@ bool DiskCache::store(const base::Hash128& key, std::string_view value) {
     warn_of("writing", name, error);
     return false;
   }
-  evict(directory);
+  if (is_eviction_due(size)) evict(directory);
+  return true;
+}
+
+bool DiskCache::is_eviction_due(std::int64_t size) {
+  const std::lock_guard lock(eviction_mutex_);
+  const bool is_first = !num_unevicted_bytes_.has_value();
+  num_unevicted_bytes_ = num_unevicted_bytes_.value_or(0) + size;
+  const bool is_much =
+      options_.max_bytes > 0 && *num_unevicted_bytes_ > options_.max_bytes / kEvictionsPerBound;
+  if (++num_unevicted_ < kEntriesPerEviction && !is_first && !is_much) return false;
+  num_unevicted_bytes_ = 0;
+  num_unevicted_ = 0;
   return true;
 }
 
@@ -214,14 +231,17 @@ void DiskCache::evict(const File& directory) {
     if (is_too_large) remove(entry);
     return is_too_large;
   });
-  if (options_.max_bytes <= 0) return;
+  const std::int64_t max_bytes =
+      options_.max_bytes > 0 ? options_.max_bytes : std::numeric_limits<std::int64_t>::max();
   std::int64_t total = 0;
+  std::size_t count = entries.size();
   for (const DirectoryEntry& entry : entries) total += entry.size;
   std::ranges::sort(entries, was_used_before);
   for (const DirectoryEntry& entry : entries) {
-    if (total <= options_.max_bytes) return;
+    if (total <= max_bytes && count <= kMostEntries) return;
     remove(entry);
     total -= entry.size;
+    --count;
   }
 }
 
@@ -231,8 +251,15 @@ void DiskCache::erase(const base::Hash128& key) {
   if (directory.is_open()) ::unlinkat(directory.descriptor(), name_of(key).c_str(), 0);
 }
 
+std::unique_ptr<KeyLock> DiskCache::lock_of(const base::Hash128& key) const {
+  if (options_.directory.empty() || options_.is_read_only) return nullptr;
+  const File directory = open();
+  return directory.is_open() ? std::make_unique<KeyLock>(directory, key) : nullptr;
+}
+
 void clear_disk_cache(const fs::path& directory) {
   const File opened(directory, O_RDONLY | O_DIRECTORY);
+  if (opened.is_open()) ::unlinkat(opened.descriptor(), std::string(kLockFileName).c_str(), 0);
   for (const std::string_view extension : {kProgramExtension, kUseListExtension}) {
     for (const DirectoryEntry& entry : list(opened, extension)) {
       ::unlinkat(opened.descriptor(), entry.name.c_str(), 0);

@@ -8,12 +8,14 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
 
 #include "base/hash.h"
+#include "runtime/key_lock.h"
 #include "runtime/trusted_files.h"
 
 namespace torch_xla::runtime {
@@ -39,7 +41,7 @@ struct DiskCacheContents {
 
 // Of any directory, without putting it to use.
 DiskCacheContents disk_cache_contents(const std::filesystem::path& directory);
-// Removes all entries and lists, whoever owns them; files that are not the cache's stay.
+// Removes all entries, lists and locks, whoever owns them; files that are not the cache's stay.
 void clear_disk_cache(const std::filesystem::path& directory);
 
 // Thread-safe. What goes wrong is warned about, never thrown.
@@ -52,17 +54,22 @@ class DiskCache {
 
   // What was stored under `key`, and counts as a use of it; nullopt if there is nothing whole.
   std::optional<std::string> find(const base::Hash128& key);
-  // Keeps `value`, if the directory may be written; then the least recently used entries go until
-  // all fit. An entry larger than the bound is not kept. Returns whether this one was.
+  // Keeps `value`, if the directory may be written; then, if this process may have stored enough
+  // for that to matter, the least recently used entries go until all fit. An entry larger than the
+  // bound is not kept. Returns whether this one was.
   bool store(const base::Hash128& key, std::string_view value);
   // Removes an entry that can't be used after all.
   void erase(const base::Hash128& key);
+  // For one who is about to make an entry. Null if the directory may not be written.
+  std::unique_ptr<KeyLock> lock_of(const base::Hash128& key) const;
 
  private:
   std::string name_of(const base::Hash128& key) const;
   // Not open, after a warning, if it is not there or not to be believed.
   File open() const;
   std::optional<std::string> read(const File& file, const base::Hash128& key) const;
+  // Whether to look for what must go, after so many bytes more: the first time, and then seldom.
+  bool is_eviction_due(std::int64_t size);
   void evict(const File& directory);
   void warn_of(std::string_view what, const std::string& name, int error) const;
   // The most that an entry may take.
@@ -70,6 +77,9 @@ class DiskCache {
 
   const DiskCacheOptions options_;
   std::mutex eviction_mutex_;  // one thread of a process at a time looks for what must go
+  // What was stored since, both under eviction_mutex_.
+  std::optional<std::int64_t> num_unevicted_bytes_;
+  std::int64_t num_unevicted_ = 0;
 };
 
 }  // namespace torch_xla::runtime

@@ -17,12 +17,17 @@
 #include "runtime/client.h"
 #include "runtime/host_kernels.h"
 #include "runtime/programs.h"
+#include "runtime/watched_wait.h"
 
 namespace torch_xla::runtime {
 namespace {
 
-// In a directory that the user did not choose, only what is worth its place.
+// In a directory that the user did not choose, nothing of processes that compile less than this.
 constexpr std::chrono::seconds kMinDefaultCompileTime(1);
+// What such a process may yet have to store. It takes a fraction of this to compile for a second.
+constexpr std::size_t kMostBytesPutOff = std::size_t{64} << 20;
+
+std::atomic<bool> compilations_are_shared{false};
 
 Owners parse_owners(const std::string& numbers) {
   Owners owners;
@@ -115,6 +120,8 @@ base::Hash128 key_of(const Machine& machine) {
   return hasher.finish();
 }
 
+void share_compilations(bool is_shared) { compilations_are_shared.store(is_shared); }
+
 const base::Hash128& PersistentCache::machine_key() {
   std::call_once(machine_once_, [&] { machine_key_ = runtime::key_of(machine_of(client_)); });
   return machine_key_;
@@ -168,50 +175,124 @@ void PersistentCache::remember_use(const base::Hash128& key) {
   if (base::settings().persistent_cache_preload()) uses_of(cache().options())->add(key);
 }
 
-std::unique_ptr<pjrt::Executable> PersistentCache::load(const base::Hash128& key) {
+bool PersistentCache::is_shared() const {
+  return compilations_are_shared.load() && base::settings().compile_wait() > 0 &&
+         !sharing_has_failed_.load();
+}
+
+// Null if it is not there.
+std::unique_ptr<pjrt::Executable> PersistentCache::find(const base::Hash128& key) {
+  static base::Counter& failure = base::counter("PersistentCacheDeserializeFailure");
+  const std::optional<std::string> serialized = cache().find(key);
+  if (!serialized.has_value()) return nullptr;
+  try {
+    return client_.pjrt_client().deserialize(*serialized);
+  } catch (const pjrt::Error& error) {
+    failure.add();
+    base::warn(
+        base::str("a compiled program of the disk cache could not be loaded and is "
+                  "compiled anew: ",
+                  error.what()));
+    cache().erase(key);
+    return nullptr;
+  }
+}
+
+Loaded PersistentCache::await_other(const base::Hash128& key) {
+  static base::Counter& awaited = base::counter("PersistentCacheAwaited");
+  static base::Metric& time = base::metric("PersistentCacheWait");
+  Loaded loaded{.executable = nullptr, .turn = cache().lock_of(key)};
+  if (loaded.turn == nullptr) return loaded;
+  KeyLock::State state = loaded.turn->try_acquire();
+  const bool has_waited = state == KeyLock::State::kBusy;
+  const std::chrono::seconds limit(base::settings().compile_wait());
+  if (has_waited) {
+    const base::TimedSection timed(time);
+    const WatchedWait watched([] { return "another process to compile the same program"; });
+    state = loaded.turn->acquire(limit);
+  }
+  if (state == KeyLock::State::kBusy) {
+    base::warn(base::str("another process has not compiled a program within ", limit.count(),
+                         " s (XLA_COMPILE_WAIT), so this one compiles it too"));
+  } else if (state == KeyLock::State::kHeld) {
+    loaded.executable = find(key);
+    if (loaded.executable != nullptr) awaited.add();
+  }
+  // Too slow, or nothing can be stored: the next program would be waited for in vain, too.
+  if (loaded.executable == nullptr && has_waited) sharing_has_failed_.store(true);
+  // Those who have waited in vain compile at the same time.
+  if (loaded.executable != nullptr || has_waited) loaded.turn = nullptr;
+  return loaded;
+}
+
+Loaded PersistentCache::load(const base::Hash128& key) {
   static base::Counter& hit = base::counter("PersistentCacheHit");
   static base::Counter& preloaded = base::counter("PersistentCachePreloaded");
   static base::Counter& miss = base::counter("PersistentCacheMiss");
-  static base::Counter& failure = base::counter("PersistentCacheDeserializeFailure");
   static base::Metric& time = base::metric("PersistentCacheLoad");
-  if (cache().options().directory.empty()) return nullptr;
+  if (cache().options().directory.empty()) return {};
   const auto start = std::chrono::steady_clock::now();
-  std::unique_ptr<pjrt::Executable> executable = preloader_.take(key);
-  if (executable != nullptr) {
+  Loaded loaded{.executable = preloader_.take(key)};
+  if (loaded.executable != nullptr) {
     preloaded.add();
-  } else if (const std::optional<std::string> serialized = cache().find(key)) {
-    try {
-      executable = client_.pjrt_client().deserialize(*serialized);
-    } catch (const pjrt::Error& error) {
-      failure.add();
-      base::warn(
-          base::str("a compiled program of the disk cache could not be loaded and is "
-                    "compiled anew: ",
-                    error.what()));
-      cache().erase(key);
-    }
+  } else {
+    loaded.executable = find(key);
   }
-  if (executable == nullptr) {
+  if (loaded.executable != nullptr) {
+    const std::chrono::nanoseconds elapsed = std::chrono::steady_clock::now() - start;
+    time.record(static_cast<double>(elapsed.count()));
+  } else if (is_shared()) {
+    loaded = await_other(key);
+  }
+  if (loaded.executable == nullptr) {
     miss.add();
-    return nullptr;
+    return loaded;
   }
   hit.add();
-  const std::chrono::nanoseconds elapsed = std::chrono::steady_clock::now() - start;
-  time.record(static_cast<double>(elapsed.count()));
   remember_use(key);
-  return executable;
+  return loaded;
+}
+
+bool PersistentCache::keep(const base::Hash128& key, std::string_view serialized) {
+  const bool is_kept = cache().store(key, serialized);
+  if (is_kept) remember_use(key);
+  return is_kept;
+}
+
+bool PersistentCache::put_off(const base::Hash128& key, const std::string& serialized,
+                              std::chrono::nanoseconds compile_time) {
+  const std::lock_guard lock(put_off_mutex_);
+  compile_time_ += compile_time;
+  if (compile_time_ >= kMinDefaultCompileTime) return false;
+  if (put_off_bytes_ + serialized.size() > kMostBytesPutOff) return true;
+  put_off_bytes_ += serialized.size();
+  put_off_.emplace_back(key, serialized);
+  return true;
+}
+
+void PersistentCache::keep_what_was_put_off() {
+  std::vector<std::pair<base::Hash128, std::string>> kept;
+  {
+    const std::lock_guard lock(put_off_mutex_);
+    kept = std::exchange(put_off_, {});
+  }
+  for (const auto& [key, serialized] : kept) keep(key, serialized);
 }
 
 void PersistentCache::store(const base::Hash128& key, const pjrt::Executable& executable,
                             std::chrono::nanoseconds compile_time) {
   if (cache().options().directory.empty() || cache().options().is_read_only) return;
-  if (is_default_directory_ && compile_time < kMinDefaultCompileTime) return;
   try {
-    if (cache().store(key, executable.serialize())) remember_use(key);
+    const std::string serialized = executable.serialize();
+    const bool is_choosy = is_default_directory_ && !is_shared();
+    if (is_choosy && put_off(key, serialized, compile_time)) return;
+    keep_what_was_put_off();
+    if (keep(key, serialized)) return;
   } catch (const std::exception& error) {  // also what memory that ends throws
     base::warn_once(
         base::str("compiled programs can't be written, so they are not kept: ", error.what()));
   }
+  sharing_has_failed_.store(true);
 }
 
 void PersistentCache::start_preloading() {

@@ -51,7 +51,7 @@ CompiledProgram program_of(const Compilation& compilation, Compiled compiled) {
   if (compiled.was_compiled) compile_count.fetch_add(1, std::memory_order_relaxed);
   const bool is_cpu = compilation.client().platform() == "cpu";
   const std::size_t bytes = is_cpu ? working_bytes(*compiled.executable) : 0;
-  return {std::move(compiled.executable), {}, {}, bytes};
+  return {std::move(compiled.executable), {}, {}, bytes, compilation.estimate_bytes()};
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "base/memory_maps.h"
+#include "base/settings.h"
 #include "check.h"
 #include "runtime/compile_cache.h"
 
@@ -40,6 +41,37 @@ TEST(programs_that_take_long_to_compile_are_watched_closely) {
   EXPECT_EQ(cache.size(), std::size_t{5});
   fill(cache, 5, 1);  // asks
   EXPECT_EQ(cache.size(), std::size_t{2});
+}
+
+// Asks for a program of that many kilobytes.
+void ask(runtime::CompileCache& cache, std::uint64_t key, std::size_t kilobytes) {
+  cache.find_or_compile({key, key}, [kilobytes] {
+    runtime::CompiledProgram program;
+    program.kept_bytes = kilobytes << 10;
+    return std::make_shared<const runtime::CompiledProgram>(std::move(program));
+  });
+}
+
+TEST(programs_are_bounded_by_the_memory_that_they_take) {
+  base::settings().compilation_cache_max_megabytes.set(1);
+  runtime::CompileCache cache([] { return 0.0; });
+  for (std::uint64_t key = 1; key <= 3; ++key) ask(cache, key, 300);
+  EXPECT_EQ(cache.size(), std::size_t{3});
+  EXPECT(cache.find({1, 1}) != nullptr);  // used last
+  ask(cache, 4, 300);
+  EXPECT_EQ(cache.size(), std::size_t{3});
+  EXPECT(cache.find({2, 2}) == nullptr && cache.find({1, 1}) != nullptr);
+  ask(cache, 5, 5000);  // is larger than all, and kept
+  EXPECT_EQ(cache.size(), std::size_t{1});
+  EXPECT(cache.find({5, 5}) != nullptr);
+  ask(cache, 6, 100);
+  EXPECT_EQ(cache.size(), std::size_t{1});
+  cache.clear();
+  for (std::uint64_t key = 1; key <= 3; ++key) ask(cache, key, 300);
+  EXPECT_EQ(cache.size(), std::size_t{3});
+  base::settings().compilation_cache_max_megabytes.set(0);
+  ask(cache, 7, 1000);
+  EXPECT_EQ(cache.size(), std::size_t{4});
 }
 
 TEST(what_the_system_would_not_give_is_known) {

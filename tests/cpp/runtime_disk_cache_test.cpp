@@ -81,6 +81,27 @@ TEST(test_least_recently_used_entries_go) {
   EXPECT(cache.find(key(3)).has_value());
 }
 
+TEST(test_number_of_entries_is_bounded) {
+  constexpr int kMost = 1 << 14;
+  const Directory directory;
+  for (int i = 0; i < kMost + 10; ++i) {
+    std::ofstream(directory.path() / (std::to_string(i) + std::string(kProgramExtension)));
+  }
+  DiskCache cache({directory.path()});
+  cache.store(key(1), "one");
+  EXPECT_EQ(disk_cache_contents(directory.path()).num_entries, kMost);
+  EXPECT(cache.find(key(1)).has_value());
+}
+
+TEST(test_many_small_entries_are_bounded_in_one_process) {
+  const Directory directory;
+  const std::int64_t max_bytes = 64 * 1000;
+  DiskCache cache({directory.path(), false, max_bytes});
+  for (std::uint64_t i = 0; i < 500; ++i) cache.store(key(i), std::string(300, 'x'));
+  const std::int64_t num_bytes = disk_cache_contents(directory.path()).num_bytes;
+  EXPECT(num_bytes > max_bytes * 9 / 10 && num_bytes <= max_bytes + max_bytes / 64 + 348);
+}
+
 TEST(test_files_of_others_stay) {
   const Directory directory;
   std::ofstream(directory.path() / "notes.txt") << std::string(5000, 'x');
@@ -218,7 +239,7 @@ TEST(test_an_entry_of_any_length_is_refused_unread) {
   cache.store(key(1), "the value");
   std::ofstream(directory.path() / "0.xlaprogram");
   fs::resize_file(directory.path() / "0.xlaprogram", std::uintmax_t{8} << 40);
-  cache.store(key(2), "two");
+  cache.store(key(2), std::string(100, 'x'));
   EXPECT(cache.find(key(1)).has_value());
   EXPECT(!fs::exists(directory.path() / "0.xlaprogram"));
 }

@@ -1,4 +1,6 @@
 // What a program on the disk is known by beside its spec.
+#include <stdlib.h>
+
 #include <set>
 #include <string>
 #include <vector>
@@ -6,8 +8,10 @@
 #include "base/metrics.h"
 #include "base/settings.h"
 #include "directory.h"
+#include "pjrt_fixture.h"
 #include "runtime/host_kernels.h"
 #include "runtime/persistent_cache.h"
+#include "runtime/programs.h"
 #include "runtime_fixture.h"
 
 namespace torch_xla::runtime {
@@ -83,6 +87,60 @@ TEST(the_directory_is_chosen_before_the_first_program) {
     EXPECT_THROWS(initialize_persistent_cache("/elsewhere", false), "the first computation");
   }
   base::settings().persistent_cache_path.set(before);
+}
+
+// The cache of a user who chose no directory, and a program of each key that is asked for.
+class DefaultCache {
+ public:
+  DefaultCache() {
+    ::setenv("XDG_CACHE_HOME", home_.path().c_str(), 1);
+    base::settings().persistent_cache.set(true);
+    executable_ = client().pjrt_client().compile(testing::add_program(), testing::portable());
+  }
+  ~DefaultCache() {
+    executable_ = nullptr;
+    base::settings().persistent_cache.set(false);
+    ::unsetenv("XDG_CACHE_HOME");
+  }
+  DefaultCache(const DefaultCache&) = delete;
+  DefaultCache& operator=(const DefaultCache&) = delete;
+
+  // The number of programs that are kept when one more was compiled for so long.
+  std::int64_t compile(std::uint64_t key, std::int64_t milliseconds) {
+    cache().store({key, 0}, *executable_, std::chrono::milliseconds(milliseconds));
+    return persistent_cache_stats().num_entries;
+  }
+  bool has(std::uint64_t key) { return cache().load({key, 0}).executable != nullptr; }
+
+ private:
+  static PersistentCache& cache() { return client().programs().persistent_cache(); }
+
+  const testing::Directory home_;
+  const Session session_{TORCH_XLA_FAKE_PLUGIN};
+  std::unique_ptr<pjrt::Executable> executable_;
+};
+
+TEST(the_default_directory_keeps_all_of_a_process_that_compiles_for_a_second) {
+  DefaultCache cache;
+  EXPECT_EQ(cache.compile(1, 400), 0);
+  EXPECT_EQ(cache.compile(2, 400), 0);
+  EXPECT(!cache.has(1));
+  EXPECT_EQ(cache.compile(3, 400), 3);
+  EXPECT_EQ(cache.compile(4, 1), 4);
+  for (std::uint64_t key = 1; key <= 4; ++key) EXPECT(cache.has(key));
+}
+
+TEST(the_default_directory_keeps_a_slow_program_at_once) {
+  DefaultCache cache;
+  EXPECT_EQ(cache.compile(1, 1000), 1);
+  EXPECT(cache.has(1));
+}
+
+TEST(the_default_directory_keeps_quick_programs_of_replicas) {
+  share_compilations(true);
+  DefaultCache cache;
+  EXPECT_EQ(cache.compile(1, 1), 1);
+  share_compilations(false);
 }
 
 }  // namespace

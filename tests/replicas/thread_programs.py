@@ -51,12 +51,8 @@ def training() -> None:
         parts = [list(training_programs.batches(rank, SIZE)) for rank in range(SIZE)]
         steps = [part for step in zip(*parts, strict=True) for part in step]
         half = len(steps) // 2
-        losses = [
-            sum(done, [])
-            for done in zip(
-                *(model(loop, part) for part in (steps[:half], steps[half:])), strict=True
-            )
-        ]
+        halves = [model(loop, part) for part in (steps[:half], steps[half:])]
+        losses = [first + second for first, second in zip(*halves, strict=True)]
         # All devices run the same programs: the first step's, and that of those behind it.
         assert torch_xla._XLAC._computation_stats()[0] - compiled <= 4
         mean = [sum(step) / SIZE for step in zip(*losses, strict=True)]

@@ -323,7 +323,7 @@ def test_statistics_and_clearing(tmp_path):
     assert out == ["0", "1 1 0 1", "0"]
 
 
-def test_default_directory_keeps_what_was_slow_to_compile(tmp_path):
+def test_default_directory_keeps_nothing_of_a_process_that_compiles_little(tmp_path):
     environment = {"XLA_PERSISTENT_CACHE": "1", "XDG_CACHE_HOME": str(tmp_path)}
     out = run_in_process(
         ONE + "\n    print(torch_xla.runtime.persistent_cache_stats()['path'])", **environment

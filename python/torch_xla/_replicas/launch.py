@@ -70,7 +70,7 @@ def _run_replica(index: int, what: str, fn: Any, args: Any, count: int, port: in
         TORCHELASTIC_USE_AGENT_STORE="True",
         TORCHELASTIC_RESTART_COUNT="0",
     )
-    world.take_one_device()
+    world.take_place()
     with _launched(what):
         fn(index, *args)
         meetings.finish()  # processes that were forked call no handlers at their exit

@@ -123,10 +123,12 @@ def check_place() -> None:
             raise ValueError(f"{name} is not set, though WORLD_SIZE is {size}")
 
 
-def take_one_device() -> None:
-    """Of several processes each has one device, whatever CPU_NUM_DEVICES says."""
+def take_place() -> None:
+    """Of several processes each has one device, whatever CPU_NUM_DEVICES says, and those of one
+    host compile a program once."""
     if process_count() > 1:
         settings.cpu_num_devices = 1
+    _XLAC._share_compilations(local_process_count() > 1)
 
 
-take_one_device()
+take_place()
