@@ -14,6 +14,10 @@
 #include <ATen/ops/_unsafe_view.h>
 #include <ATen/ops/alias_native.h>
 #include <ATen/ops/clone.h>
+#include <ATen/ops/contiguous_native.h>
+#include <ATen/ops/flatten_native.h>
+#include <ATen/ops/ravel_native.h>
+#include <ATen/ops/reshape_native.h>
 #include <ATen/ops/resolve_conj_native.h>
 #include <ATen/ops/resolve_neg_native.h>
 #include <torch/csrc/autograd/graph_task.h>
@@ -540,12 +544,21 @@ const at::Tensor& as_strided_(const at::Tensor& self, at::IntArrayRef size, at::
   return self;
 }
 
-at::Tensor reshape(const at::Tensor& self, at::IntArrayRef shape) {
+// Dynamo's fake tensors, whose sizes may be symbols, say the truth about their strides: they are
+// PyTorch's own functions' to look at.
+bool is_ours(const at::Tensor& tensor) { return as_xla(tensor) != nullptr; }
+
+at::Tensor reshape_to(const at::Tensor& self, at::IntArrayRef shape) {
   const auto sizes = at::infer_size_dv(shape, self.numel());
   if (at::detail::computeStride(self.sizes(), self.strides(), sizes).has_value()) {
     return self.view(sizes);
   }
   return at::_unsafe_view(at::clone(self, at::MemoryFormat::Contiguous), sizes);
+}
+
+at::Tensor reshape(const at::Tensor& self, c10::SymIntArrayRef shape) {
+  return is_ours(self) ? reshape_to(self, C10_AS_INTARRAYREF_SLOW(shape))
+                       : at::native::reshape_symint(self, shape);
 }
 
 bool has_strides_of(const at::Tensor& self, at::MemoryFormat format) {
@@ -554,20 +567,23 @@ bool has_strides_of(const at::Tensor& self, at::MemoryFormat format) {
 }
 
 at::Tensor contiguous(const at::Tensor& self, at::MemoryFormat memory_format) {
+  if (!is_ours(self)) return at::native::contiguous(self, memory_format);
   TORCH_CHECK(memory_format != at::MemoryFormat::Preserve,
               "preserve memory format is unsupported by the contiguous operator");
   return has_strides_of(self, memory_format) ? self : at::clone(self, memory_format);
 }
 
 at::Tensor ravel(const at::Tensor& self) {
+  if (!is_ours(self)) return at::native::ravel(self);
   return aten::contiguous(self, at::MemoryFormat::Contiguous).view(-1);
 }
 
 at::Tensor flatten(const at::Tensor& self, std::int64_t start_dim, std::int64_t end_dim) {
+  if (!is_ours(self)) return at::native::flatten(self, start_dim, end_dim);
   const std::int64_t first = c10::maybe_wrap_dim(start_dim, self.dim());
   const std::int64_t last = c10::maybe_wrap_dim(end_dim, self.dim());
   TORCH_CHECK(first <= last, "flatten() has invalid args: start_dim cannot come after end_dim");
-  if (self.dim() == 0) return aten::reshape(self, {1});
+  if (self.dim() == 0) return reshape_to(self, {1});
   if (first == last) return self;
   Dims shape;
   std::int64_t flat = 1;
@@ -579,7 +595,7 @@ at::Tensor flatten(const at::Tensor& self, std::int64_t start_dim, std::int64_t 
       shape.push_back(self.size(i));
     }
   }
-  return aten::reshape(self, shape);
+  return reshape_to(self, shape);
 }
 
 // PyTorch's own ask a bit that no tensor has here, and would give the view back.

@@ -107,6 +107,22 @@ def _teach_control_flow() -> None:
     while_loop_op.py_impl(torch._C.DispatchKey.XLA)(while_loop)
 
 
+def _number_fake_devices() -> None:
+    """A fake tensor made on "xla", as by `torch.ones(2, device="xla")` in a compiled function, is on
+    the current device. PyTorch gives a number to devices of its own kinds alone, and takes "xla"
+    and "xla:0" for two."""
+    fake_tensor = sys.modules.get("torch._subclasses.fake_tensor")
+    original = getattr(fake_tensor, "_is_indexed_device_type", None)
+    if original is None:
+        return
+
+    @functools.wraps(original)
+    def _is_indexed_device_type(device_type: str) -> bool:
+        return device_type == "xla" or bool(original(device_type))
+
+    fake_tensor._is_indexed_device_type = _is_indexed_device_type  # type: ignore[union-attr]
+
+
 class _FinderOfOpenxla(MetaPathFinder):
     """Finds our `openxla.py`, which registers "openxla" with Dynamo, in PyTorch's place."""
 
@@ -145,4 +161,5 @@ def install() -> None:
     fully_shard.install()
     checkpointing.install()
     _teach_control_flow()
+    _number_fake_devices()
     _serve_openxla()
