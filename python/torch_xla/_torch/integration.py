@@ -108,8 +108,8 @@ def _teach_control_flow() -> None:
 
 
 def _number_fake_devices() -> None:
-    """A fake tensor made on "xla", as by `torch.ones(2, device="xla")` in a compiled function, is on
-    the current device. PyTorch gives a number to devices of its own kinds alone, and takes "xla"
+    """A fake tensor made on "xla", as by `torch.ones(2, device="xla")` in a compiled function, is
+    on the current device. PyTorch gives a number to devices of its own kinds alone, and takes "xla"
     and "xla:0" for two."""
     fake_tensor = sys.modules.get("torch._subclasses.fake_tensor")
     original = getattr(fake_tensor, "_is_indexed_device_type", None)
