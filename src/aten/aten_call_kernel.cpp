@@ -19,6 +19,7 @@
 #include "aten/fallback.h"
 #include "aten/host_tensor.h"
 #include "aten/operator.h"
+#include "aten/product_kernel.h"
 #include "aten/stand_ins.h"
 #include "aten/tensor.h"
 #include "ops/aten_call.h"
@@ -258,6 +259,7 @@ void run(const HostCall& call) {
       return run_collective(call, op, std::move(stack));
     }
     check_operands(name, stack);
+    if (multiply_in_blocks(call, name, stack)) return;
     if (run_into_outputs(call, op, stack)) return;
     op.callBoxed(&stack);
     const std::vector<at::Tensor> results = wanted_of(call, tensors_of(stack));

@@ -100,6 +100,7 @@ Moments<T> moments_of(const T* row, std::int64_t size, T eps) {
 
 template <typename T>
 struct Forward {
+  const HostCall& call;
   const T* input;
   const T* weight = nullptr;
   const T* bias = nullptr;
@@ -110,8 +111,9 @@ struct Forward {
   std::int64_t size;
   T eps;
 
-  explicit Forward(const HostCall& call)
-      : input(data_of<T>(call.input(0))),
+  explicit Forward(const HostCall& given)
+      : call(given),
+        input(data_of<T>(call.input(0))),
         out(data_of<T>(call.output(0))),
         means(data_of<T>(call.output(1))),
         rstds(data_of<T>(call.output(2))),
@@ -126,7 +128,7 @@ struct Forward {
   // Calls `normalize` with the row's number and its moments, which it keeps.
   template <typename Normalize>
   void run(const Normalize& normalize) const {
-    in_parallel(rows, std::max<std::int64_t>(1, kElementsPerThread / size),
+    in_parallel(call, rows, std::max<std::int64_t>(1, kElementsPerThread / size),
                 [&](std::int64_t begin, std::int64_t end) {
                   for (std::int64_t r = begin; r < end; ++r) {
                     const Moments<T> moments = moments_of(input + r * size, size, eps);
@@ -257,7 +259,7 @@ void layer_norm_backward_of(const HostCall& call) {
   if (mask[0] != 0) backward.out = data_of<T>(call.output(0));
   Partial<T> partial;
   const std::int64_t size = backward.size;
-  in_parallel(rows, std::max<std::int64_t>(1, kElementsPerThread / size),
+  in_parallel(call, rows, std::max<std::int64_t>(1, kElementsPerThread / size),
               [&](std::int64_t begin, std::int64_t end) {
                 std::vector<T> sums(static_cast<std::size_t>(2 * size));
                 for (std::int64_t r = begin; r < end; ++r) {

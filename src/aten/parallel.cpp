@@ -1,28 +1,63 @@
-// An iteration over a tensor whose elements nobody reads: torch divides it among its threads.
+// The calling thread and those that come to help it take ranges until there are none: it waits for
+// no thread that has not begun, since the plugin's may all be busy, or wait like this one.
 #include "aten/parallel.h"
 
-#include <ATen/TensorIterator.h>
-#include <ATen/ops/from_blob.h>
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <memory>
+#include <mutex>
 
 namespace torch_xla::aten {
+namespace {
 
-void in_parallel(std::int64_t count, std::int64_t grain,
+// A thread may be held up by others of the machine, so that each has more than one.
+constexpr std::int64_t kRangesPerThread = 2;
+
+// Shared with helpers that may come when all is done, and find nothing to do.
+struct Work {
+  std::int64_t count;
+  std::int64_t size;  // of a range
+  std::int64_t num_ranges;
+  // The caller's, while ranges are left.
+  const std::function<void(std::int64_t, std::int64_t)>* body;
+  std::atomic<std::int64_t> next{0};
+  std::atomic<std::int64_t> num_done{0};
+  std::mutex mutex;
+  std::exception_ptr error;  // under mutex: the first
+
+  void help() noexcept;
+};
+
+void Work::help() noexcept {
+  for (std::int64_t i = next.fetch_add(1); i < num_ranges; i = next.fetch_add(1)) {
+    try {
+      (*body)(i* size, std::min(count, (i + 1) * size));
+    } catch (...) {
+      const std::lock_guard lock(mutex);
+      if (error == nullptr) error = std::current_exception();
+    }
+    if (num_done.fetch_add(1) + 1 == num_ranges) num_done.notify_one();
+  }
+}
+
+}  // namespace
+
+void in_parallel(const runtime::HostCall& call, std::int64_t count, std::int64_t grain,
                  const std::function<void(std::int64_t, std::int64_t)>& body) {
-  if (count <= grain) return body(0, count);
-  char start = 0;  // places are counted from here
-  const at::Tensor places = at::from_blob(&start, {count}, at::TensorOptions().dtype(at::kChar));
-  at::TensorIterator iterator = at::TensorIteratorConfig()
-                                    .set_check_mem_overlap(false)
-                                    .resize_outputs(false)
-                                    .add_const_input(places)
-                                    .build();
-  // Of one dimension, so there is one row at a time.
-  iterator.for_each(
-      [&](char** data, const std::int64_t*, std::int64_t size, std::int64_t) {
-        const std::int64_t begin = data[0] - &start;
-        body(begin, begin + size);
-      },
-      grain);
+  const auto num_threads =
+      count <= grain ? std::int64_t{1} : static_cast<std::int64_t>(call.num_threads());
+  if (num_threads == 1) return body(0, count);
+  const std::int64_t most = std::min((count + grain - 1) / grain, kRangesPerThread * num_threads);
+  const std::int64_t size = (count + most - 1) / most;
+  const auto work = std::make_shared<Work>(count, size, (count + size - 1) / size, &body);
+  const std::int64_t num_helpers = std::min(num_threads, work->num_ranges) - 1;
+  for (std::int64_t i = 0; i < num_helpers; ++i) call.schedule([work] { work->help(); });
+  work->help();
+  for (std::int64_t done = work->num_done; done < work->num_ranges; done = work->num_done) {
+    work->num_done.wait(done);
+  }
+  if (work->error != nullptr) std::rethrow_exception(work->error);
 }
 
 }  // namespace torch_xla::aten

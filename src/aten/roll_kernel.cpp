@@ -17,9 +17,9 @@ using runtime::HostCall;
 constexpr std::int64_t kBytesPerThread = 1 << 17;
 
 // In each row of `row` bytes, the last `shift` go to the front.
-void roll_rows(std::byte* to, const std::byte* from, std::int64_t bytes, std::int64_t row,
-               std::int64_t shift) {
-  in_parallel(bytes, kBytesPerThread, [=](std::int64_t begin, std::int64_t end) {
+void roll_rows(const HostCall& call, std::byte* to, const std::byte* from, std::int64_t bytes,
+               std::int64_t row, std::int64_t shift) {
+  in_parallel(call, bytes, kBytesPerThread, [=](std::int64_t begin, std::int64_t end) {
     while (begin < end) {
       const std::int64_t place = begin % row;
       const bool is_front = place < shift;
@@ -38,8 +38,9 @@ void roll(const HostCall& call) {
   for (std::size_t i = dim + 1; i < self.dims.size(); ++i) inner *= self.dims[i];
   std::int64_t bytes = inner;
   for (std::size_t i = 0; i <= dim; ++i) bytes *= self.dims[i];
-  roll_rows(static_cast<std::byte*>(call.output(0).data), static_cast<const std::byte*>(self.data),
-            bytes, inner * self.dims[dim], inner * call.integer("shift"));
+  roll_rows(call, static_cast<std::byte*>(call.output(0).data),
+            static_cast<const std::byte*>(self.data), bytes, inner * self.dims[dim],
+            inner * call.integer("shift"));
 }
 
 const bool registered = [] {

@@ -38,9 +38,9 @@ Sizes sizes_of(std::span<const std::int64_t> self, std::span<const std::int64_t>
 // Runs `body(o, begin, end)` for ranges of columns; no two threads have one column, so that writes
 // to one place stay in order.
 template <typename Body>
-void for_columns(const Sizes& sizes, const Body& body) {
+void for_columns(const HostCall& call, const Sizes& sizes, const Body& body) {
   const std::int64_t grain = std::max<std::int64_t>(1, kUpdatesPerThread / sizes.updates);
-  in_parallel(sizes.outer * sizes.inner, grain, [&](std::int64_t begin, std::int64_t end) {
+  in_parallel(call, sizes.outer * sizes.inner, grain, [&](std::int64_t begin, std::int64_t end) {
     while (begin < end) {
       const std::int64_t o = begin / sizes.inner;
       const std::int64_t stop = std::min(end, (o + 1) * sizes.inner);
@@ -51,17 +51,17 @@ void for_columns(const Sizes& sizes, const Body& body) {
 }
 
 template <typename T>
-void copy(T* to, const T* from, std::int64_t count) {
-  in_parallel(count, kElementsPerThread, [&](std::int64_t begin, std::int64_t end) {
+void copy(const HostCall& call, T* to, const T* from, std::int64_t count) {
+  in_parallel(call, count, kElementsPerThread, [&](std::int64_t begin, std::int64_t end) {
     std::copy(from + begin, from + end, to + begin);
   });
 }
 
 // `step` is 0 where one number is written everywhere.
 template <typename T, typename Index, typename Combine>
-void write(T* out, const Index* index, const T* updates, std::int64_t step, const Sizes& sizes,
-           Combine combine) {
-  for_columns(sizes, [&](std::int64_t o, std::int64_t begin, std::int64_t end) {
+void write(const HostCall& call, T* out, const Index* index, const T* updates, std::int64_t step,
+           const Sizes& sizes, Combine combine) {
+  for_columns(call, sizes, [&](std::int64_t o, std::int64_t begin, std::int64_t end) {
     T* const base = out + o * sizes.size * sizes.inner;
     for (std::int64_t i = 0; i < sizes.updates; ++i) {
       const std::int64_t row = (o * sizes.updates + i) * sizes.inner;
@@ -83,13 +83,13 @@ void scatter_of(const HostCall& call, Combine combine) {
   const Sizes sizes =
       sizes_of(self.dims, index.dims, static_cast<std::size_t>(call.integer("dim")));
   T* const out = static_cast<T*>(call.output(0).data);
-  copy(out, static_cast<const T*>(self.data), sizes.outer * sizes.size * sizes.inner);
+  copy(call, out, static_cast<const T*>(self.data), sizes.outer * sizes.size * sizes.inner);
   const std::int64_t step = updates.dims.empty() ? 0 : 1;
   const T* const values = static_cast<const T*>(updates.data);
   if (index.dtype == DType::kInt32) {
-    write(out, static_cast<const std::int32_t*>(index.data), values, step, sizes, combine);
+    write(call, out, static_cast<const std::int32_t*>(index.data), values, step, sizes, combine);
   } else {
-    write(out, static_cast<const std::int64_t*>(index.data), values, step, sizes, combine);
+    write(call, out, static_cast<const std::int64_t*>(index.data), values, step, sizes, combine);
   }
 }
 

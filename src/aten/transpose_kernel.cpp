@@ -92,19 +92,19 @@ void transpose_of(const HostCall& call) {
   for (const Dim& dim : outer) num_outer *= dim.size;
   const std::int64_t bands = (columns.size + kTileColumns - 1) / kTileColumns;
   const std::int64_t band_elements = rows.size * std::min(columns.size, kTileColumns);
-  in_parallel(num_outer * bands, std::max<std::int64_t>(1, kElementsPerThread / band_elements),
-              [&](std::int64_t begin, std::int64_t end) {
-                for (; begin < end; ++begin) {
-                  const Start start = start_of(begin / bands, outer);
-                  const std::int64_t j = begin % bands * kTileColumns;
-                  for (std::int64_t i = 0; i < rows.size; i += kTileRows) {
-                    move_tile(to + start.to + j * columns.to + i,
-                              from + start.from + i * rows.from + j,
-                              std::min(kTileRows, rows.size - i),
-                              std::min(kTileColumns, columns.size - j), rows.from, columns.to);
-                  }
-                }
-              });
+  in_parallel(
+      call, num_outer * bands, std::max<std::int64_t>(1, kElementsPerThread / band_elements),
+      [&](std::int64_t begin, std::int64_t end) {
+        for (; begin < end; ++begin) {
+          const Start start = start_of(begin / bands, outer);
+          const std::int64_t j = begin % bands * kTileColumns;
+          for (std::int64_t i = 0; i < rows.size; i += kTileRows) {
+            move_tile(to + start.to + j * columns.to + i, from + start.from + i * rows.from + j,
+                      std::min(kTileRows, rows.size - i), std::min(kTileColumns, columns.size - j),
+                      rows.from, columns.to);
+          }
+        }
+      });
 }
 
 void transpose(const HostCall& call) {

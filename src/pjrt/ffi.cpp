@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
+#include <memory>
 #include <mutex>
 #include <set>
 #include <utility>
@@ -141,6 +143,20 @@ T load(const void* value) {
   return *static_cast<const T*>(value);
 }
 
+// Whether the plugin has the function, and no error came of it.
+template <typename Args>
+bool call(const XLA_FFI_CallFrame* frame, std::size_t offset,
+          XLA_FFI_Error* (*const XLA_FFI_Api::*function)(Args*), Args& args) {
+  if (frame->api->struct_size <= offset || frame->api->*function == nullptr) return false;
+  XLA_FFI_Error* const error = (frame->api->*function)(&args);
+  if (error == nullptr) return true;
+  XLA_FFI_Error_Destroy_Args destroy = {};
+  destroy.struct_size = XLA_FFI_Error_Destroy_Args_STRUCT_SIZE;
+  destroy.error = error;
+  frame->api->XLA_FFI_Error_Destroy(&destroy);
+  return false;
+}
+
 PJRT_Error* register_with(const FfiExtension& extension, const std::string& name,
                           XLA_FFI_Handler* handler, const std::string& platform,
                           bool with_api_version) {
@@ -220,6 +236,33 @@ std::span<const std::int64_t> CustomCallFrame::integers(std::string_view name) c
   base::check(array->size == 0 || array->dtype == XLA_FFI_DataType_S64, "custom call: attribute '",
               name, "' is not an array of i64");
   return {static_cast<const std::int64_t*>(array->data), array->size};
+}
+
+std::size_t CustomCallFrame::num_threads() const {
+  std::int64_t num_threads = 1;
+  XLA_FFI_ThreadPool_NumThreads_Args args = {};
+  args.struct_size = XLA_FFI_ThreadPool_NumThreads_Args_STRUCT_SIZE;
+  args.ctx = frame_->ctx;
+  args.num_threads = &num_threads;
+  constexpr std::size_t kOffset = offsetof(XLA_FFI_Api, XLA_FFI_ThreadPool_NumThreads);
+  if (!call(frame_, kOffset, &XLA_FFI_Api::XLA_FFI_ThreadPool_NumThreads, args)) return 1;
+  return static_cast<std::size_t>(std::max<std::int64_t>(num_threads, 1));
+}
+
+void CustomCallFrame::schedule(std::function<void()> task) const {
+  auto owned = std::make_unique<std::function<void()>>(std::move(task));
+  XLA_FFI_ThreadPool_Schedule_Args args = {};
+  args.struct_size = XLA_FFI_ThreadPool_Schedule_Args_STRUCT_SIZE;
+  args.ctx = frame_->ctx;
+  args.task = [](void* data) {
+    const std::unique_ptr<std::function<void()>> own(static_cast<std::function<void()>*>(data));
+    (*own)();
+  };
+  args.data = owned.get();
+  constexpr std::size_t kOffset = offsetof(XLA_FFI_Api, XLA_FFI_ThreadPool_Schedule);
+  if (call(frame_, kOffset, &XLA_FFI_Api::XLA_FFI_ThreadPool_Schedule, args)) {
+    static_cast<void>(owned.release());  // to the task
+  }
 }
 
 void register_custom_call(const Plugin& plugin, const std::string& name, CustomCall function,

@@ -48,6 +48,13 @@ class CustomCallFrame {
   // `strides = array<i64: 2, 2>`.
   std::span<const std::int64_t> integers(std::string_view name) const;
 
+  // How many threads of the plugin, this one among them, run what calls schedule: 1 where it lends
+  // none.
+  std::size_t num_threads() const;
+  // Runs `task`, which does not throw, on one of them, now or later, or never if that fails: who
+  // waits for it does what it was to do.
+  void schedule(std::function<void()> task) const;
+
  private:
   const XLA_FFI_CallFrame* frame_;
 };

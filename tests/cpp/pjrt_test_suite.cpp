@@ -2,6 +2,7 @@
 // serialized executables, custom calls, errors. Several devices: pjrt_test_suite_devices.cpp.
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <memory>
 #include <optional>
@@ -18,6 +19,7 @@ namespace {
 
 using namespace torch_xla::testing;  // NOLINT(google-build-using-namespace)
 using Floats = std::vector<float>;
+using namespace std::chrono_literals;  // NOLINT(google-build-using-namespace)
 
 PLUGIN_TEST(test_a_plugin_is_loaded_once) { EXPECT(plugin.load() == plugin.load()); }
 
@@ -358,6 +360,38 @@ PLUGIN_TEST(test_a_custom_call_runs_our_function) {
   EXPECT_THROWS(run(15), "attribute 'mode' is of another kind");
   EXPECT_THROWS(run(16), "unknown exception in a custom call");
   EXPECT(run(2) == (Floats{2.5, 4.5, 6.5, 8.5}));
+}
+
+// How many tasks of `scale_in_tasks` have run.
+std::atomic<int> num_tasks{0};
+
+// Doubles each element, on whatever threads come: the call itself waits for none of them.
+void scale_in_tasks(const CustomCallFrame& frame) {
+  const CustomCallArray in = frame.input(0);
+  const CustomCallArray out = frame.output(0);
+  for (std::int64_t i = 0; i < in.dims[0]; ++i) {
+    static_cast<float*>(out.data)[i] = 2 * static_cast<const float*>(in.data)[i];
+  }
+  const std::size_t num_threads = frame.num_threads();
+  base::check(num_threads >= 1, "the calling thread is one");
+  if (num_threads == 1) num_tasks = 3;
+  for (int i = 0; i < 3; ++i) frame.schedule([] { ++num_tasks; });
+}
+
+PLUGIN_TEST(test_a_custom_call_schedules_tasks) {
+  num_tasks = 0;
+  const auto library = plugin.load();
+  const std::string target = "torch_xla_test.scale_in_tasks_" + plugin.name();
+  register_custom_call(*library, target, &scale_in_tasks);
+  const auto client = plugin.client_on_host_memory();
+  Device* device = client->addressable_devices()[0];
+  Buffer a = upload(device, {1, 2, 3, 4});
+  Buffer* arguments[] = {&a};
+  const auto executable = client->compile(scale_program(target, 1), portable());
+  EXPECT(download(executable->execute(arguments, on(device)).outputs[0][0]) ==
+         (Floats{2, 4, 6, 8}));
+  for (int i = 0; i < 10000 && num_tasks < 3; ++i) std::this_thread::sleep_for(1ms);
+  EXPECT(num_tasks >= 3);
 }
 
 // ---- The list of exceptions

@@ -497,6 +497,49 @@ def test_nothing_large_is_computed_while_compiling():
     assert "reduce-window" in optimized_hlo(torch.ones(64, 65, device="xla").cumsum(0))
 
 
+_BLOCKS = {
+    "mm by columns": (torch.mm, [(70, 300), (300, 130)]),
+    "mm by rows": (torch.mm, [(513, 300), (300, 70)]),
+    "mm read transposed": (lambda a, b: torch.mm(a.t(), b.t()), [(300, 257), (129, 300)]),
+    "mm of one row": (torch.mm, [(1, 2000), (2000, 1100)]),
+    "addmm of a bias": (
+        lambda c, a, b: torch.addmm(c, a, b, beta=0.5, alpha=2),
+        [(130,), (70, 300), (300, 130)],
+    ),
+    "addmm of a number, by rows": (torch.addmm, [(1, 1), (513, 300), (300, 70)]),
+    "few large matrices": (torch.bmm, [(3, 120, 130), (3, 130, 140)]),
+    "many matrices": (torch.bmm, [(37, 60, 64), (37, 64, 33)]),
+    "baddbmm": (
+        lambda c, a, b: torch.baddbmm(c, a, b, beta=2, alpha=0.5),
+        [(2, 1, 140), (2, 120, 130), (2, 130, 140)],
+    ),
+    "linear": (nnf.linear, [(3, 5, 200), (333, 200), (333,)]),
+    "linear without bias": (nnf.linear, [(256, 200), (333, 200)]),
+    "linear, batch last": (
+        lambda x, w: nnf.linear(x.permute(1, 2, 0), w),
+        [(200, 7, 9), (333, 200)],
+    ),
+}
+
+
+@pytest.mark.parametrize("dtype", _ALL)
+@pytest.mark.parametrize("name", _BLOCKS)
+def test_products_in_blocks(name, dtype):
+    torch.manual_seed(0)
+    function, shapes = _BLOCKS[name]
+    operands = [torch.randn(shape).to(getattr(torch, dtype)) for shape in shapes]
+    expected = function(*operands)
+    on_device = [x.to("xla") for x in operands]
+    actual = function(*on_device)
+    assert bool(calls_in([actual])) == (dtype in _PRODUCTS)
+    first = actual.cpu()
+    tolerance = _TOLERANCES[dtype] * max(1.0, expected.abs().max().item())
+    torch.testing.assert_close(first, expected, rtol=_TOLERANCES[dtype], atol=tolerance)
+    # Which blocks there are does not depend on who computes them.
+    for _ in range(3):
+        assert torch.equal(function(*on_device).cpu(), first)
+
+
 @pytest.mark.parametrize(
     "frozen", [(0,), (1,), (2,), (0, 1), (1, 2)], ids=lambda x: "-".join(map(str, x))
 )

@@ -1,0 +1,161 @@
+// PyTorch's kernels multiply on OpenMP's threads, of which each thread of the plugin has its own:
+// they are woken at each call, wait for the core that records the next step, and once there are
+// more of them than cores, eager PyTorch's fall asleep at once too. Blocks of the result on the
+// threads that the plugin has anyway do not.
+#include "aten/product_kernel.h"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/addmm.h>
+#include <ATen/ops/baddbmm.h>
+#include <ATen/ops/bmm.h>
+#include <ATen/ops/mm.h>
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "aten/host_tensor.h"
+#include "aten/parallel.h"
+
+namespace torch_xla::aten {
+namespace {
+
+using runtime::HostCall;
+
+// So many products of two numbers are worth another thread, some 20 us.
+constexpr std::int64_t kProductsPerThread = 1 << 20;
+// With fewer in a batch, each is in blocks.
+constexpr std::int64_t kMatricesPerThread = 2;
+// What the kernels compute at a time, so that a block is not cut across it.
+constexpr std::int64_t kTile = 16;
+
+// PyTorch's kernels run on this thread alone while one lives. OpenMP is PyTorch's, and not ours to
+// link.
+class OneThread {
+ public:
+  OneThread() : before_(max_threads != nullptr && set != nullptr ? max_threads() : 1) {
+    if (before_ > 1) set(1);
+  }
+  ~OneThread() {
+    if (before_ > 1) set(before_);
+  }
+  OneThread(const OneThread&) = delete;
+  OneThread& operator=(const OneThread&) = delete;
+
+ private:
+  static inline auto* const max_threads =
+      reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, "omp_get_max_threads"));
+  static inline auto* const set =
+      reinterpret_cast<void (*)(int)>(dlsym(RTLD_DEFAULT, "omp_set_num_threads"));
+  int before_;
+};
+
+// alpha * lhs @ rhs + beta * self, of matrices or of as many of them as `out` has.
+struct Product {
+  at::Tensor lhs;
+  at::Tensor rhs;
+  at::Tensor out;
+  std::optional<at::Tensor> self;  // as large as `out`
+  at::Scalar beta = 1;
+  at::Scalar alpha = 1;
+
+  bool is_batch() const { return out.dim() == 3; }
+  // Of two numbers, in each element of the result.
+  std::int64_t depth() const { return lhs.size(-1); }
+  // What gives `length` rows, columns or matrices of the result.
+  Product part(std::int64_t dim, std::int64_t start, std::int64_t length) const;
+  Product matrix(std::int64_t i) const;
+  void write();
+};
+
+Product Product::part(std::int64_t dim, std::int64_t start, std::int64_t length) const {
+  Product part = *this;
+  const auto narrow = [=](at::Tensor& tensor) { tensor = tensor.narrow(dim, start, length); };
+  if (is_batch() || dim == 0) narrow(part.lhs);
+  if (is_batch() || dim == 1) narrow(part.rhs);
+  narrow(part.out);
+  if (part.self.has_value()) narrow(*part.self);
+  return part;
+}
+
+Product Product::matrix(std::int64_t i) const {
+  Product matrix{lhs[i], rhs[i], out[i], std::nullopt, beta, alpha};
+  if (self.has_value()) matrix.self = (*self)[i];
+  return matrix;
+}
+
+void Product::write() {
+  if (self.has_value()) {
+    is_batch() ? at::baddbmm_out(out, *self, lhs, rhs, beta, alpha)
+               : at::addmm_out(out, *self, lhs, rhs, beta, alpha);
+  } else {
+    is_batch() ? at::bmm_out(out, lhs, rhs) : at::mm_out(out, lhs, rhs);
+  }
+}
+
+// The part of PyTorch's thread-local state that its kernels need, on threads that have none.
+struct OnThisThread {
+  at::AutoDispatchBelowADInplaceOrView below;
+  OneThread one_thread;
+};
+
+void write_blocks(const HostCall& call, const Product& product) {
+  // Rows of halves, whose kernels want a dense result. A block along the longer side repeats less
+  // of what the kernel prepares.
+  const bool by_columns = !product.is_batch() && product.out.size(1) >= product.out.size(0) &&
+                          !at::isReducedFloatingType(product.out.scalar_type());
+  const std::int64_t dim = by_columns ? 1 : 0;
+  const std::int64_t tile = product.is_batch() ? 1 : kTile;
+  const std::int64_t size = product.out.size(dim);
+  const std::int64_t products_per_tile = product.out.numel() / size * tile * product.depth();
+  const std::int64_t grain = std::max<std::int64_t>(1, kProductsPerThread / products_per_tile);
+  in_parallel(call, (size + tile - 1) / tile, grain, [&](std::int64_t begin, std::int64_t end) {
+    const OnThisThread on_this_thread;
+    const std::int64_t start = begin * tile;
+    product.part(dim, start, std::min(end * tile, size) - start).write();
+  });
+}
+
+// What the operator multiplies, or nothing where that would have to be copied first.
+std::optional<Product> product_of(std::string_view name, const torch::jit::Stack& operands,
+                                  const at::Tensor& out) {
+  if (name == "mm" || name == "bmm") {
+    return Product{operands[0].toTensor(), operands[1].toTensor(), out, std::nullopt};
+  }
+  if (name == "addmm" || name == "baddbmm") {
+    return Product{operands[1].toTensor(),
+                   operands[2].toTensor(),
+                   out,
+                   operands[0].toTensor().expand(out.sizes()),
+                   operands[3].toScalar(),
+                   operands[4].toScalar()};
+  }
+  if (name != "linear") return std::nullopt;
+  const at::Tensor& input = operands[0].toTensor();
+  const at::Tensor& weight = operands[1].toTensor();
+  if (weight.dim() != 2 || (input.dim() != 2 && !input.is_contiguous())) return std::nullopt;
+  Product product{input.view({-1, weight.size(1)}), weight.t(), out.view({-1, weight.size(0)}),
+                  std::nullopt};
+  if (!operands[2].isNone()) product.self = operands[2].toTensor().expand(product.out.sizes());
+  return product;
+}
+
+}  // namespace
+
+bool multiply_in_blocks(const HostCall& call, std::string_view name,
+                        const torch::jit::Stack& operands) {
+  if (!operands[0].isTensor() || call.num_outputs() != 1) return false;
+  const at::Tensor out = tensor_over(call.output(0));
+  if (out.numel() == 0 || out.scalar_type() != operands[0].toTensor().scalar_type()) return false;
+  const std::optional<Product> product = product_of(name, operands, out);
+  if (!product.has_value()) return false;
+  if (!product->is_batch() ||
+      product->out.size(0) >= kMatricesPerThread * static_cast<std::int64_t>(call.num_threads())) {
+    write_blocks(call, *product);
+    return true;
+  }
+  for (std::int64_t i = 0; i < product->out.size(0); ++i) write_blocks(call, product->matrix(i));
+  return true;
+}
+
+}  // namespace torch_xla::aten
