@@ -100,10 +100,8 @@ struct OnThisThread {
 };
 
 void write_blocks(const HostCall& call, const Product& product) {
-  // Rows of halves, whose kernels want a dense result. A block along the longer side repeats less
-  // of what the kernel prepares.
-  const bool by_columns = !product.is_batch() && product.out.size(1) >= product.out.size(0) &&
-                          !at::isReducedFloatingType(product.out.scalar_type());
+  // Along the longer side: the less is repeated of what the kernel prepares of the other matrix.
+  const bool by_columns = !product.is_batch() && product.out.size(1) >= product.out.size(0);
   const std::int64_t dim = by_columns ? 1 : 0;
   const std::int64_t tile = product.is_batch() ? 1 : kTile;
   const std::int64_t size = product.out.size(dim);
@@ -146,6 +144,8 @@ bool multiply_in_blocks(const HostCall& call, std::string_view name,
                         const torch::jit::Stack& operands) {
   if (!operands[0].isTensor() || call.num_outputs() != 1) return false;
   const at::Tensor out = tensor_over(call.output(0));
+  // Those of halves prepare both matrices for instructions of their own, at some cost.
+  if (at::isReducedFloatingType(out.scalar_type())) return false;
   if (out.numel() == 0 || out.scalar_type() != operands[0].toTensor().scalar_type()) return false;
   const std::optional<Product> product = product_of(name, operands, out);
   if (!product.has_value()) return false;

@@ -77,9 +77,9 @@ inline constexpr std::string_view kKnownPlatforms[] = {"fake", "cpu"};
 
 inline constexpr Exception kExceptions[] = {
     {"fake", "test_a_custom_call_runs_our_function", Outcome::kUnsupported, "no FFI extension"},
-    {"fake", "test_a_custom_call_schedules_tasks", Outcome::kUnsupported, "no FFI extension"},
     {"fake", "test_an_unknown_flag_of_the_compiler_is_refused", Outcome::kExpectedFailure,
      "it has no compiler and reads no flags"},
+    {"fake", "test_a_custom_call_schedules_tasks", Outcome::kUnsupported, "no FFI extension"},
     {"cpu", "test_memory_in_use_is_told", Outcome::kUnsupported, "no memory statistics"},
     {"cpu", "test_a_plugin_records_its_own_trace", Outcome::kUnsupported, "no profiler extension"},
 };
