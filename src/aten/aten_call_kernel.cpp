@@ -19,6 +19,7 @@
 #include "aten/fallback.h"
 #include "aten/host_tensor.h"
 #include "aten/operator.h"
+#include "aten/parallel.h"
 #include "aten/product_kernel.h"
 #include "aten/stand_ins.h"
 #include "aten/tensor.h"
@@ -260,6 +261,8 @@ void run(const HostCall& call) {
     }
     check_operands(name, stack);
     if (multiply_in_blocks(call, name, stack)) return;
+    std::optional<OneThread> alone;
+    if (is_small(call)) alone.emplace();
     if (run_into_outputs(call, op, stack)) return;
     op.callBoxed(&stack);
     const std::vector<at::Tensor> results = wanted_of(call, tensors_of(stack));

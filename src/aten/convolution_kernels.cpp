@@ -7,8 +7,10 @@
 #include <ATen/ops/convolution_backward.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "aten/host_tensor.h"
+#include "aten/parallel.h"
 #include "runtime/host_kernels.h"
 
 namespace torch_xla::aten {
@@ -23,7 +25,12 @@ at::IntArrayRef list(const HostCall& call, const char* name) {
 
 // The kernels run below autograd, on threads that have no state of torch's.
 struct Below {
+  explicit Below(const HostCall& call) {
+    if (is_small(call)) alone.emplace();
+  }
+
   at::AutoDispatchBelowADInplaceOrView guard;
+  std::optional<OneThread> alone;
 };
 
 bool all_are(at::IntArrayRef list, std::int64_t number) {
@@ -53,7 +60,7 @@ void sum_products(const at::Tensor& outputs, const at::Tensor& inputs, const at:
 
 // [input, weight] to output, or with a bias as a third operand.
 void correlate(const HostCall& call) {
-  const Below below;
+  const Below below(call);
   const at::Tensor input = tensor_over(call.input(0));
   const at::Tensor weight = tensor_over(call.input(1));
   if (call.num_inputs() == 2 && is_product(call, weight)) {
@@ -82,7 +89,7 @@ at::Tensor gradient(const HostCall& call, const at::Tensor& grad, const at::Tens
 // [output, weight] to input: the adjoint of `correlate` in its input, whose values it does not
 // need.
 void adjoint_input(const HostCall& call) {
-  const Below below;
+  const Below below(call);
   const at::Tensor grad = tensor_over(call.input(0));
   const at::Tensor weight = tensor_over(call.input(1));
   const at::Tensor result = tensor_over(call.output(0));
@@ -92,7 +99,7 @@ void adjoint_input(const HostCall& call) {
 
 // [input, output] to weight: the adjoint in the weight.
 void adjoint_weight(const HostCall& call) {
-  const Below below;
+  const Below below(call);
   const at::Tensor input = tensor_over(call.input(0));
   const at::Tensor grad = tensor_over(call.input(1));
   const at::Tensor result = tensor_over(call.output(0));

@@ -2,17 +2,43 @@
 // no thread that has not begun, since the plugin's may all be busy, or wait like this one.
 #include "aten/parallel.h"
 
+#include <dlfcn.h>
+
 #include <algorithm>
 #include <atomic>
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <numeric>
 
 namespace torch_xla::aten {
 namespace {
 
 // A thread may be held up by others of the machine, so that each has more than one.
 constexpr std::int64_t kRangesPerThread = 2;
+// Below this, PyTorch's functions of one element run on one thread too.
+constexpr std::int64_t kLeastForThreads = 32768;
+
+// OpenMP is PyTorch's, and not ours to link.
+template <typename Function>
+Function* of_openmp(const char* name) {
+  return reinterpret_cast<Function*>(dlsym(RTLD_DEFAULT, name));
+}
+
+void set_openmp_threads(int count) {
+  static auto* const set = of_openmp<void(int)>("omp_set_num_threads");
+  if (set != nullptr) set(count);
+}
+
+int num_openmp_threads() {
+  static auto* const get = of_openmp<int()>("omp_get_max_threads");
+  return get != nullptr ? get() : 1;
+}
+
+std::int64_t num_elements(const pjrt::CustomCallArray& array) {
+  return std::accumulate(array.dims.begin(), array.dims.end(), std::int64_t{1},
+                         std::multiplies<>());
+}
 
 // Shared with helpers that may come when all is done, and find nothing to do.
 struct Work {
@@ -58,6 +84,25 @@ void in_parallel(const runtime::HostCall& call, std::int64_t count, std::int64_t
     work->num_done.wait(done);
   }
   if (work->error != nullptr) std::rethrow_exception(work->error);
+}
+
+// Both are of the calling thread alone.
+OneThread::OneThread() : before_(num_openmp_threads()) {
+  if (before_ > 1) set_openmp_threads(1);
+}
+
+OneThread::~OneThread() {
+  if (before_ > 1) set_openmp_threads(before_);
+}
+
+bool is_small(const runtime::HostCall& call) {
+  for (std::size_t i = 0; i < call.num_inputs(); ++i) {
+    if (num_elements(call.input(i)) >= kLeastForThreads) return false;
+  }
+  for (std::size_t i = 0; i < call.num_outputs(); ++i) {
+    if (num_elements(call.output(i)) >= kLeastForThreads) return false;
+  }
+  return true;
 }
 
 }  // namespace torch_xla::aten

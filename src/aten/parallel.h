@@ -1,4 +1,4 @@
-// Work of host kernels on the threads that the plugin lends to calls.
+// On which threads host kernels work: those that the plugin lends to calls, OpenMP's, or one.
 #pragma once
 
 #include <cstdint>
@@ -13,5 +13,21 @@ namespace torch_xla::aten {
 // how many threads there are alone. Returns when all are done, or throws what one of them threw.
 void in_parallel(const runtime::HostCall& call, std::int64_t count, std::int64_t grain,
                  const std::function<void(std::int64_t, std::int64_t)>& body);
+
+// While one lives, PyTorch's kernels, and what they call, run on this thread alone. OpenMP's are
+// asleep between two calls, and to wake them takes the time of a small kernel.
+class OneThread {
+ public:
+  OneThread();
+  ~OneThread();
+  OneThread(const OneThread&) = delete;
+  OneThread& operator=(const OneThread&) = delete;
+
+ private:
+  int before_;
+};
+
+// Whether a second thread would take longer to come than it saves.
+bool is_small(const runtime::HostCall& call);
 
 }  // namespace torch_xla::aten

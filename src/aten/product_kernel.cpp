@@ -9,7 +9,6 @@
 #include <ATen/ops/baddbmm.h>
 #include <ATen/ops/bmm.h>
 #include <ATen/ops/mm.h>
-#include <dlfcn.h>
 
 #include <algorithm>
 #include <optional>
@@ -28,27 +27,6 @@ constexpr std::int64_t kProductsPerThread = 1 << 20;
 constexpr std::int64_t kMatricesPerThread = 2;
 // What the kernels compute at a time, so that a block is not cut across it.
 constexpr std::int64_t kTile = 16;
-
-// PyTorch's kernels run on this thread alone while one lives. OpenMP is PyTorch's, and not ours to
-// link.
-class OneThread {
- public:
-  OneThread() : before_(max_threads != nullptr && set != nullptr ? max_threads() : 1) {
-    if (before_ > 1) set(1);
-  }
-  ~OneThread() {
-    if (before_ > 1) set(before_);
-  }
-  OneThread(const OneThread&) = delete;
-  OneThread& operator=(const OneThread&) = delete;
-
- private:
-  static inline auto* const max_threads =
-      reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, "omp_get_max_threads"));
-  static inline auto* const set =
-      reinterpret_cast<void (*)(int)>(dlsym(RTLD_DEFAULT, "omp_set_num_threads"));
-  int before_;
-};
 
 // alpha * lhs @ rhs + beta * self, of matrices or of as many of them as `out` has.
 struct Product {
