@@ -51,6 +51,15 @@ TORCH_LIBRARY_FRAGMENT(xla, m) {
   // the tensor is on its way; `recv` gives a tensor like `like`.
   m.def("send(Tensor input, int dst, int tag, str group_name) -> Tensor");
   m.def("recv(Tensor like, int src, int tag, str group_name) -> Tensor");
+  // A layer of cells in one direction, as a loop (recurrences.cpp). `places` says where the rows of
+  // each step are, if not all have as many, `before` where those that a step starts from are.
+  m.def(
+      "_recurrence(str cell, Tensor inputs, Tensor hx, Tensor? cx, Tensor weight_hh, "
+      "Tensor? bias_hh, Tensor? weight_hr, Tensor? places, bool reverse, bool saves) -> Tensor[]");
+  m.def(
+      "_recurrence_backward(str cell, Tensor[] grads, Tensor inputs, Tensor hx, Tensor? cx, "
+      "Tensor weight_hh, Tensor? bias_hh, Tensor? weight_hr, Tensor output, Tensor? gates, "
+      "Tensor? cells, Tensor? places, Tensor? before, bool reverse) -> Tensor[]");
 }
 
 // Elsewhere a mark is nothing, so that a marked model runs and can be exported.

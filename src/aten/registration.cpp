@@ -179,6 +179,7 @@ TORCH_LIBRARY_IMPL(aten, XLA, m) {
   register_copies(m);
   register_indexing(m);
   register_composites(m);
+  register_recurrences(m);
   register_factories(m);
   register_factor_checks(m);
   register_dynamic_shapes(m);
@@ -188,6 +189,7 @@ TORCH_LIBRARY_IMPL(aten, XLA, m) {
 TORCH_LIBRARY_IMPL(aten, AutogradXLA, m) {
   register_copying_views(m);
   register_composites_autograd(m);
+  register_recurrences(m);
   register_derivatives(m);
   register_strided_autograd(m);
   register_splits(m);

@@ -17,6 +17,7 @@ void register_copies(torch::Library& m);
 void register_indexing(torch::Library& m);
 void register_composites(torch::Library& m);
 void register_composites_autograd(torch::Library& m);
+void register_recurrences(torch::Library& m);
 void register_factories(torch::Library& m);
 void register_factor_checks(torch::Library& m);
 void register_dynamic_shapes(torch::Library& m);

@@ -234,6 +234,7 @@ const Registry& registry() {
     register_distance(*m);
     register_embedding(*m);
     register_random(*m);
+    register_recurrence(*m);
     register_optimizer(*m);
     register_fake_quantize(*m);
     register_custom_call(*m);

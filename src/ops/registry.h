@@ -451,6 +451,7 @@ void register_ctc_loss(Registry& m);
 void register_distance(Registry& m);
 void register_embedding(Registry& m);
 void register_random(Registry& m);
+void register_recurrence(Registry& m);
 void register_optimizer(Registry& m);
 void register_fake_quantize(Registry& m);
 void register_custom_call(Registry& m);

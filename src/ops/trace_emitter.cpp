@@ -9,6 +9,8 @@
 
 #include "base/error.h"
 #include "base/stored_dtype.h"
+#include "hlo/chains.h"
+#include "hlo/in_place.h"
 #include "hlo/ops.h"
 #include "ops/aten_call.h"
 #include "ops/composite.h"
@@ -119,6 +121,9 @@ Agreements find_agreements(const graph::Trace& trace, const Target& target) {
   return found;
 }
 
+// What several steps read and this many elementwise operations lead to is computed once.
+constexpr std::size_t kLongChain = 32;
+
 class TraceEmitter {
  public:
   TraceEmitter(hlo::Builder& builder, const Target& target, const graph::Trace& trace,
@@ -139,7 +144,7 @@ class TraceEmitter {
       num_results += step.node->entry()->outputs.size();
     }
     results_.resize(num_results);
-    is_read_.resize(num_results);
+    num_reads_.resize(num_results);
     for (const graph::Source& source : trace_.sources) note_read(source);
     for (const graph::Source& root : trace_.roots) note_read(root);
     if (target_.is_exported) composites_ = find_composites(trace_);
@@ -201,7 +206,7 @@ class TraceEmitter {
   }
 
   void note_read(const graph::Source& source) {
-    if (!source.is_leaf) is_read_[first_result_[source.index] + source.output] = true;
+    if (!source.is_leaf) ++num_reads_[first_result_[source.index] + source.output];
   }
 
   Value& result_of(std::uint32_t step) { return results_[first_result_[step]]; }
@@ -265,7 +270,7 @@ class TraceEmitter {
     if (const auto found = agreements_.places.find(index); found != agreements_.places.end()) {
       std::tie(context.agreement, context.number_in_agreement) = found->second;
     }
-    const bool reads_second = entry.outputs.size() > 1 && is_read_[first_result_[index] + 1];
+    const bool reads_second = entry.outputs.size() > 1 && num_reads_[first_result_[index] + 1] > 0;
     return emit_call(entry, context, {operands, slots, step.node->slots(), entry.slots},
                      reads_second);
   }
@@ -307,9 +312,20 @@ class TraceEmitter {
                          entry.outputs.size(), " results were recorded and ", results.size(),
                          " lowered");
     for (std::size_t i = 0; i < entry.outputs.size(); ++i) {
-      results_[first_result_[step] + i] =
+      const std::size_t place = first_result_[step] + i;
+      results_[place] =
           as_recorded(i < results.size() ? results[i] : Value(), entry.outputs[i], op, i);
+      keep_from_repetition(results_[place], num_reads_[place]);
     }
+  }
+
+  // XLA's CPU compiler fuses a formula into every reader of its value, and those into theirs: what
+  // is carried through the turns of a Python loop would be computed again, all of it, in every
+  // turn, and compiled as often.
+  void keep_from_repetition(Value& value, std::uint32_t num_reads) const {
+    const bool has_barrier = !builder_.barrier_call().empty() && !target_.is_exported;
+    if (!has_barrier || !value || num_reads < 2 || value.num_elements() < 2) return;
+    if (hlo::ends_chain(value, kLongChain)) value = hlo::hidden({value}, 1, true)[0];
   }
 
   hlo::Builder& builder_;
@@ -321,7 +337,7 @@ class TraceEmitter {
   Agreements agreements_;
   std::vector<Value> results_;             // of all steps; empty for those that are to come
   std::vector<std::size_t> first_result_;  // of each step, in `results_`
-  std::vector<bool> is_read_;              // by a step or as a root, of `results_`
+  std::vector<std::uint32_t> num_reads_;   // by steps and as roots, of `results_`
 };
 
 }  // namespace

@@ -115,7 +115,8 @@ void explain_compilation(const Run& run, const CompiledProgram& program, double 
                 "Python Frame Triggered Compilation:\n", frames_text("  ")));
   if (seconds > kSlowCompileSeconds) {
     write_explanation(base::str("CompileTime too slow: one took ", seconds,
-                                " s; identical layers may be compiled once, see scan_layers\n"));
+                                " s; identical layers may be compiled once, see scan_layers, "
+                                "and equal turns of a loop, see scan\n"));
   }
 }
 

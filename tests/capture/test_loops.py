@@ -351,3 +351,30 @@ def test_gru_as_a_loop_is_the_gru(options):
         torch.testing.assert_close(g.cpu(), w, rtol=1e-4, atol=1e-4)
     for (name, p), q in zip(ours.named_parameters(), reference.parameters(), strict=True):
         torch.testing.assert_close(p.grad.cpu(), q.grad, rtol=1e-3, atol=1e-4, msg=name)
+
+
+def turns_with_gradients(count):
+    """The text of a Python loop over cells that carry a sum, with its gradients."""
+    weight = torch.randn(4, 4, device="xla", requires_grad=True)
+    hidden, carried = (torch.randn(2, 4, device="xla") for _ in range(2))
+    torch_xla.sync()
+    for _ in range(count):
+        gate = hidden @ weight
+        carried = gate.sigmoid() * carried + gate.tanh()
+        hidden = gate.sigmoid() * carried.tanh()
+    hidden.sum().backward()
+    return torch_xla._XLAC._pending_program(0)
+
+
+def test_turns_of_a_python_loop_are_not_computed_again_in_each_other():
+    # What is carried through them becomes memory every few turns: XLA would fuse all before it.
+    short, long = (turns_with_gradients(n).count("optimization_barrier") for n in (16, 64))
+    assert short >= 2
+    assert 3 * short <= long <= 6 * short
+
+
+def test_formulas_of_usual_length_are_fused_whole():
+    x = torch.randn(4, 4, device="xla", requires_grad=True)
+    torch_xla.sync()
+    torch.nn.functional.gelu(torch.nn.functional.layer_norm(x, (4,))).sum().backward()
+    assert "optimization_barrier" not in torch_xla._XLAC._pending_program(0)
