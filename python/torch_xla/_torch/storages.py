@@ -9,16 +9,21 @@ import torch
 from torch_xla import _XLAC
 
 
-def _have_no_address() -> None:
-    """Asked for the address of an xla tensor's storage, PyTorch raises. It is 0 here, as on meta:
-    who compares addresses to find out what shares memory takes 0 for an unknown one."""
-    original = torch.UntypedStorage.data_ptr
+def _have_addresses() -> None:
+    """Asked for the address of an xla tensor's memory, PyTorch raises. Programs ask to find out
+    what shares memory: addresses are made up, one range per storage, and nothing is there."""
+    of_storage, of_tensor = torch.UntypedStorage.data_ptr, torch.Tensor.data_ptr
 
-    @functools.wraps(original)
-    def data_ptr(self: torch.UntypedStorage) -> int:
-        return 0 if self.device.type == "xla" else original(self)
+    @functools.wraps(of_storage)
+    def storage_data_ptr(self: torch.UntypedStorage) -> int:
+        return _XLAC._storage_data_ptr(self) if self.device.type == "xla" else of_storage(self)
 
-    torch.UntypedStorage.data_ptr = data_ptr  # type: ignore[method-assign,assignment]
+    @functools.wraps(of_tensor)
+    def data_ptr(self: torch.Tensor) -> int:
+        return _XLAC._data_ptr(self) if _XLAC._is_xla_tensor(self) else of_tensor(self)
+
+    torch.UntypedStorage.data_ptr = storage_data_ptr  # type: ignore[method-assign,assignment]
+    torch.Tensor.data_ptr = data_ptr  # type: ignore[method-assign,assignment]
 
 
 def _are_resized() -> None:
@@ -38,6 +43,6 @@ def _are_resized() -> None:
 
 
 def install() -> None:
-    """Teach `torch.UntypedStorage`."""
-    _have_no_address()
+    """Teach `torch.UntypedStorage`, and tensors, which ask theirs."""
+    _have_addresses()
     _are_resized()
