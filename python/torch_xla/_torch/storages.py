@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 import torch
 
@@ -26,6 +27,23 @@ def _have_addresses() -> None:
     torch.Tensor.data_ptr = data_ptr  # type: ignore[method-assign,assignment]
 
 
+def _need_no_pinned_memory() -> None:
+    """PyTorch would say that the library of xla was not loaded."""
+    original = torch.Tensor.pin_memory
+
+    @functools.wraps(original)
+    def pin_memory(self: torch.Tensor, device: Any = None) -> torch.Tensor:
+        if device is not None and torch.device(device).type == "xla":
+            raise NotImplementedError(
+                "pin_memory: xla has no pinned memory of the host, and needs none: the plugin "
+                "copies from ordinary memory, in the background with MpDeviceLoader; leave "
+                "pin_memory out"
+            )
+        return original(self) if device is None else original(self, device)
+
+    torch.Tensor.pin_memory = pin_memory  # type: ignore[method-assign,assignment]
+
+
 def _are_resized() -> None:
     """FSDP gives the memory of whole parameters back by resizing their storage to 0 bytes, and
     takes it again by resizing it to what it was."""
@@ -45,4 +63,5 @@ def _are_resized() -> None:
 def install() -> None:
     """Teach `torch.UntypedStorage`, and tensors, which ask theirs."""
     _have_addresses()
+    _need_no_pinned_memory()
     _are_resized()
