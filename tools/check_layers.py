@@ -60,6 +60,7 @@ FACADES = {
     "distributed": {"runtime"},
     "experimental": {"runtime", "core", "distributed"},
     "stablehlo": {"debug"},
+    "doctor": {"torch_xla", "runtime"},
     "_dynamo": set[str](),
     "_internal": set[str](),
 }

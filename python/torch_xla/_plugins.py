@@ -9,6 +9,7 @@ from __future__ import annotations
 import glob
 import importlib.util
 import logging
+import os
 import pathlib
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +36,16 @@ _DEVICE_PLUGINS = {
     "ROCM": ("rocm",),
     "TPU": ("tpu",),
     "NEURON": ("neuron", "libneuronxla"),
+}
+
+# Packages to install for a device.
+_PACKAGES = {
+    "CPU": "xla-cpu-pjrt",
+    "CUDA": "jax-cuda13-pjrt, or jax-cuda12-pjrt for older drivers",
+    "GPU": "jax-cuda13-pjrt, or jax-rocm7-pjrt for AMD's",
+    "ROCM": "jax-rocm7-pjrt",
+    "TPU": "libtpu",
+    "NEURON": "the PJRT plugin of AWS Neuron",
 }
 
 # What is tried when the user names no device, and the files that show that there is such hardware:
@@ -147,12 +158,21 @@ def _is_present(device: str) -> bool:
     return any(glob.glob(pattern) for pattern in _PREFERENCE[device])
 
 
+def _advised(device: str) -> str:
+    """What to install for a device; for all that are known where it is none of them."""
+    if device in _PACKAGES:
+        return f"{device}: install {_PACKAGES[device]}"
+    return "; for ".join(f"{known}: install {package}" for known, package in _PACKAGES.items())
+
+
 def resolve() -> tuple[str, str, CreateOptions]:
     """The device type, the plugin's path and the client's options. Loads no plugin.
 
     Raises:
         PluginNotFoundError: no installed plugin serves `PJRT_DEVICE`, or there is none at all.
     """
+    # XLA's log begins with notes; who sets the variable gets what it says.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
     wanted = str(settings.pjrt_device).upper()
     path = str(settings.pjrt_library_path)
     if path:
@@ -172,6 +192,6 @@ def resolve() -> tuple[str, str, CreateOptions]:
     names = ", ".join(sorted({*_registered, *(point.name for point in _entry_points())}))
     raise PluginNotFoundError(
         f"no PJRT plugin for PJRT_DEVICE={wanted or '(unset)'} is installed; installed plugins: "
-        f"{names or 'none'}. For the CPU: pip install xla-cpu-pjrt. PJRT_LIBRARY_PATH=/path/to/"
-        "plugin.so takes one from anywhere"
+        f"{names or 'none'}. For {_advised(wanted)}. PJRT_LIBRARY_PATH=/path/to/plugin.so takes "
+        "one from anywhere"
     )

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "aten/aten_call_kernel.h"
+#include "aten/convolution_kernel.h"
 #include "aten/dynamic_shapes.h"
 #include "aten/factor_checks.h"
 #include "aten/fallback.h"
@@ -81,6 +82,8 @@ bool register_lowered(torch::Library& m, const c10::OperatorHandle& handle) {
   report().lowered.push_back(op->schema.name);
   if (op->schema.name == ObserverKernel::kOperator) {
     register_boxed(m, handle.operator_name(), std::make_unique<ObserverKernel>(std::move(op)));
+  } else if (op->schema.name == ConvolutionKernel::kOperator) {
+    register_boxed(m, handle.operator_name(), std::make_unique<ConvolutionKernel>(std::move(op)));
   } else {
     register_kernel<RecordingKernel>(m, handle.operator_name(), std::move(op), factors);
   }

@@ -4,6 +4,7 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
+#include <atomic>
 #include <exception>
 #include <map>
 #include <memory>
@@ -62,6 +63,22 @@ std::size_t size_of(const graph::TensorType& type) {
   const std::size_t spanned =
       at::detail::computeStorageNbytes(type.shape.dims, type.strides, width);
   return std::max(spanned, static_cast<std::size_t>(type.shape.num_bytes()));
+}
+
+// x86 faults on addresses with bit 60 and without those above; where the top byte counts for
+// nothing, as on ARM, bit 55 is one of the kernel's addresses.
+constexpr std::uint64_t kFirstAddress = (std::uint64_t{1} << 60) | (std::uint64_t{1} << 55);
+constexpr std::uint64_t kAlignment = 256;
+
+std::uint64_t address_of(graph::Alias& alias) {
+  static std::atomic<std::uint64_t> next{kFirstAddress};
+  const std::lock_guard lock(alias.live().mutex);
+  if (alias.address() == 0) {
+    const std::uint64_t num_bytes = std::max<std::uint64_t>(size_of(*alias.type()), 1);
+    const std::uint64_t taken = (num_bytes + kAlignment - 1) / kAlignment * kAlignment;
+    alias.set_address(next.fetch_add(taken, std::memory_order_relaxed));
+  }
+  return alias.address();
 }
 
 c10::intrusive_ptr<c10::StorageImpl> make_storage(const graph::AliasRef& alias,
@@ -135,6 +152,18 @@ void resize_storage(const c10::Storage& storage, std::int64_t num_bytes) {
     memory->alias->write(std::move(value), garbage);
   }
   storage.set_nbytes(num_bytes);
+}
+
+std::uint64_t address_of(const c10::Storage& storage) {
+  const auto* const memory = static_cast<const Memory*>(storage.data_ptr().get_context());
+  TORCH_CHECK(memory != nullptr, "UntypedStorage.data_ptr: not the storage of an xla tensor");
+  return storage.nbytes() == 0 ? 0 : address_of(*memory->alias);
+}
+
+std::uint64_t address_of(const TensorImpl& tensor) {
+  if (tensor.numel() == 0 || tensor.storage().nbytes() == 0) return 0;
+  const auto offset = static_cast<std::uint64_t>(tensor.storage_offset());
+  return address_of(*tensor.alias()) + offset * tensor.itemsize();
 }
 
 }  // namespace torch_xla::aten

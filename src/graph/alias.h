@@ -73,6 +73,9 @@ class Alias : public base::Pooled {
   // Returns what it was before.
   DataPtr settle(DataPtr data) { return std::exchange(settled_, std::move(data)); }
   void set_type(const TensorType* type) { type_ = type; }
+  // Where programs are told that this memory is. 0 until one asked.
+  std::uint64_t address() const { return address_; }
+  void set_address(std::uint64_t address) { address_ = address; }
 
   void retain() { refs_.fetch_add(1, std::memory_order_relaxed); }
   void release();
@@ -88,6 +91,7 @@ class Alias : public base::Pooled {
   const TensorType* type_ = nullptr;
   Value value_;
   std::uint64_t epoch_ = 1;
+  std::uint64_t address_ = 0;
   DataPtr settled_;
   Alias* previous_ = nullptr;
   Alias* next_ = nullptr;

@@ -154,6 +154,10 @@ void bind_tensors(py::module_& m) {
     const aten::TensorImpl* const impl = aten::as_xla(t);
     return impl == nullptr ? 0 : reinterpret_cast<std::uintptr_t>(impl->alias().get());
   });
+  m.def("_data_ptr", [](const at::Tensor& t) {
+    return aten::address_of(aten::expect_xla(t, "data_ptr", "self"));
+  });
+  m.def("_storage_data_ptr", [](const at::Storage& storage) { return aten::address_of(storage); });
   m.def("_resize_storage", [](const at::Storage& storage, std::int64_t num_bytes) {
     const python::WithoutLock release;
     aten::resize_storage(storage, num_bytes);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -164,10 +165,40 @@ def test_another_torch_is_refused():
     assert "2.99.1" in output and "torch_xla is for torch 2." in output
 
 
+def test_another_distribution_of_the_name_is_an_error(tmp_path):
+    (tmp_path / "torch_xla-2.9.0.dist-info").mkdir()
+    (tmp_path / "torch_xla_extras-1.0.dist-info").mkdir()
+    program = """
+        import sys
+        sys.path.append(sys.argv[1])
+        try:
+            import torch_xla
+        except ImportError as error:
+            print(error)
+        """
+    output = run_in_process(program, str(tmp_path))
+    assert output.startswith("torch_xla 2.9.0, another distribution of that name, is in ")
+    assert str(tmp_path) in output
+    assert "pip uninstall torch_xla" in output
+    (tmp_path / "torch_xla-2.9.0.dist-info").rmdir()
+    assert run_in_process(program, str(tmp_path)) == ""
+
+
+def test_first_use_says_nothing():
+    program = "import torch, torch_xla; torch.ones(2, device='xla').tolist()"
+    environment = {k: v for k, v in os.environ.items() if k != "TF_CPP_MIN_LOG_LEVEL"}
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=True
+    )
+    assert (done.stdout, done.stderr) == ("", "")
+
+
 @pytest.mark.parametrize(
     ("environment", "text"),
     [
         ({"PJRT_DEVICE": "ABACUS"}, "no PJRT plugin for PJRT_DEVICE=ABACUS is installed"),
+        ({"PJRT_DEVICE": "CUDA"}, "For CUDA: install jax-cuda13-pjrt"),
+        ({"PJRT_DEVICE": "TPU"}, "For TPU: install libtpu"),
         ({"PJRT_LIBRARY_PATH": "/nowhere/plugin.so"}, "there is no such file"),
         ({"PJRT_LIBRARY_PATH": sys.executable}, "could not be started"),
     ],

@@ -357,8 +357,6 @@ def test_damaged_files_are_errors_of_torch_load(device, damage):
         torch.load(hostile, map_location=device)
 
 
-# safetensors asks for a storage in the old way when the new one raises, as it does here.
-@pytest.mark.filterwarnings("ignore:TypedStorage is deprecated")
 def test_safetensors(device, tmp_path):
     from safetensors.torch import load_file, load_model, save_file, save_model
 
@@ -377,6 +375,22 @@ def test_safetensors(device, tmp_path):
     save_model(model, path)
     load_model(other, path)
     assert (other[0].weight == 5).all() and other[0].weight.device == device
+
+
+def test_safetensors_finds_what_shares_memory(device, tmp_path):
+    from safetensors.torch import load_model, save_file, save_model
+
+    tied = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3)).to(device)
+    tied[1].weight = tied[0].weight
+    with pytest.raises(RuntimeError, match="share memory"):
+        save_file(tied.state_dict(), tmp_path / "refused.safetensors")
+    save_model(tied, tmp_path / "tied.safetensors")
+    other = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3)).to(device)
+    other[1].weight = other[0].weight
+    load_model(other, tmp_path / "tied.safetensors")
+    assert torch.equal(other[1].weight.cpu(), tied[0].weight.cpu())
+    untied = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3)).to(device)
+    save_file(untied.state_dict(), tmp_path / "untied.safetensors")
 
 
 @pytest.mark.parametrize("use", ["xm", "torch.xla", "generator"])

@@ -94,14 +94,47 @@ def test_random_numbers_differ_between_turns_and_agree_with_the_backward_pass():
     assert len({tuple(row) for row in ys.tolist()}) == 6
 
 
+@pytest.mark.parametrize("partition_fn", [default_partition, min_cut_rematerialization_partition])
+@pytest.mark.parametrize("has_grad", [False, True])
+def test_scan_writes_to_what_it_carries(has_grad, partition_fn):
+    def accumulate(carry, x):
+        total, count = carry
+        total += x * x
+        total[0] *= 2
+        count += 1
+        return (total, count), total
+
+    def loop(init, xs):
+        carry, ys = init, []
+        for x in xs:
+            carry, y = accumulate(tuple(c.clone() for c in carry), x)
+            ys.append(y)
+        return carry, torch.stack(ys)
+
+    def run(function, device):
+        init = torch.ones(3, device=device).requires_grad_(has_grad)
+        xs = torch.arange(12.0).reshape(4, 3).to(device).requires_grad_(has_grad)
+        count = torch.zeros((), dtype=torch.int64, device=device)
+        (total, count_after), ys = function((init, count), xs)
+        if has_grad:
+            (total.sum() + (ys * ys).sum()).backward()
+        assert init.tolist() == [1, 1, 1] and count.item() == 0 and count_after.item() == 4
+        return [t.detach().cpu() for t in (total, ys)] + [init.grad, xs.grad]
+
+    want = run(loop, "cpu")
+    got = run(lambda init, xs: scan(accumulate, init, xs, partition_fn), "xla")
+    for ours, theirs in zip(got, want, strict=True):
+        torch.testing.assert_close(None if ours is None else ours.cpu(), theirs)
+
+
 def test_scan_refuses_what_it_cannot_do():
     zero, ones = torch.zeros(2, device="xla"), torch.ones(3, 2, device="xla")
     with pytest.raises(RuntimeError, match="carried value 0 must be f32\\[2\\], got f32\\[1\\]"):
         scan(lambda c, x: (c[:1], x), zero, ones)
     with pytest.raises(ValueError, match="equal first sizes"):
         scan(lambda c, x: (c, c), zero, (ones, ones[:2]))
-    with pytest.raises(RuntimeError, match="writes to its argument"):
-        scan(lambda c, x: (c.add_(1), x), zero, ones)
+    with pytest.raises(RuntimeError, match="writes to its argument 1"):
+        scan(lambda c, x: (c, x.add_(1)), zero, ones)
     with pytest.raises(RuntimeError, match="while the function was being captured"):
         scan(lambda c, x: (c, x) if c.sum() > 0 else (x, c), zero, ones)
 

@@ -9,8 +9,9 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 import pytest
 import torch
 from processes import run_in_process
+from torch import nn
 
-pytest.importorskip("accelerate")
+accelerate = pytest.importorskip("accelerate")
 pytest.importorskip("transformers")
 
 # Their choice of a device is global: every program gets a process.
@@ -148,3 +149,21 @@ def test_trainer_trains_evaluates_and_saves(tmp_path, on_cpu, arguments, toleran
     assert evaluated < loss < 5
     if tolerance is not None:
         torch.testing.assert_close((loss, evaluated), on_cpu, rtol=tolerance, atol=tolerance)
+
+
+def test_a_model_is_spread_over_the_cpu_and_the_device():
+    """accelerate moves the weights of the parts that wait on the CPU when their turn comes, and
+    tells by addresses which of them are tied."""
+    model = nn.ModuleDict({name: nn.Linear(4, 4) for name in ("first", "second", "third")})
+    model["third"].weight = model["first"].weight
+    model.forward = lambda x: model["third"](model["second"](model["first"](x)))
+    x = torch.randn(2, 4)
+    want = model(x).detach()
+    places = {"first": "xla:0", "second": "cpu", "third": "xla:0"}
+    spread = accelerate.dispatch_model(model, places, main_device="xla:0")
+    got = spread(x)
+    torch.testing.assert_close(got.detach().cpu(), want, rtol=1e-4, atol=1e-5)
+    weights = [spread[name].weight for name in ("first", "third")]
+    assert {w.device.type for w in weights} == {"xla"}
+    assert weights[0].data_ptr() == weights[1].data_ptr()
+    assert accelerate.utils.modeling.id_tensor_storage(weights[0])[1] == weights[0].data_ptr()

@@ -166,3 +166,19 @@ def test_gpt2_generates_the_same_tokens():
     actual = model.to("xla").generate(prompt.to("xla"), **options)
     assert actual.cpu().tolist() == expected.tolist()
     assert metrics.executed_fallback_ops() == []
+
+
+@pytest.mark.parametrize("is_tied", [True, False])
+def test_gpt2_is_saved_from_the_device_and_loaded(tmp_path, is_tied):
+    config = transformers.GPT2Config(
+        vocab_size=101, n_positions=8, n_embd=8, n_layer=1, n_head=2, bos_token_id=0,
+        eos_token_id=0, tie_word_embeddings=is_tied,
+    )  # fmt: skip
+    model = transformers.GPT2LMHeadModel(config).to("xla")
+    model.save_pretrained(tmp_path)
+    loaded = transformers.GPT2LMHeadModel.from_pretrained(tmp_path)
+    assert (loaded.lm_head.weight is loaded.transformer.wte.weight) == is_tied
+    saved = model.state_dict()
+    assert saved.keys() == loaded.state_dict().keys()
+    for name, value in loaded.state_dict().items():
+        assert torch.equal(value, saved[name].cpu()), name

@@ -151,3 +151,11 @@ with torch.no_grad():
     lines = run_in_process(script).splitlines()
     assert lines[0].endswith("torch_xla/_torch/openxla.py")
     assert lines[1:] == ["True False", *["[2.0, 2.0]"] * 3]
+
+
+# What Inductor imports.
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script.*is deprecated")
+def test_inductor_says_which_backend_to_use():
+    compiled = torch.compile(torch.nn.Linear(3, 2).to("xla"))
+    with pytest.raises(RuntimeError, match=r'say torch.compile\(..., backend="openxla"\)'):
+        compiled(torch.ones(1, 3, device="xla"))

@@ -6,6 +6,7 @@ the cases that have gone wrong, or that the device answers in its own way.
 
 from __future__ import annotations
 
+import itertools
 import os
 import warnings
 
@@ -14,6 +15,7 @@ import torch
 import view_programs
 from both_devices import check
 from counts import counted
+from torch import nn
 
 import torch_xla
 
@@ -221,16 +223,42 @@ def test_tensor_on_another_device_has_no_views_of_the_first():
     assert y.to("xla").untyped_storage()._cdata != x.untyped_storage()._cdata
 
 
-def test_storage_is_shared_and_shows_no_memory():
+def test_storage_is_shared():
     x = torch.zeros(4, 2, device="xla")
     v = x.t()[1]
     assert v.untyped_storage()._cdata == x.untyped_storage()._cdata
     assert x.clone().untyped_storage()._cdata != x.untyped_storage()._cdata
     assert x.untyped_storage().nbytes() == 32
-    assert x.untyped_storage().data_ptr() == 0
-    for memory in (x, torch.ones(2, device="xla"), x[1]):
-        with pytest.raises(RuntimeError, match="storage"):
-            memory.data_ptr()
+
+
+def test_addresses_tell_memory_from_memory():
+    x = torch.zeros(4, 2, device="xla")
+    start = x.data_ptr()
+    assert start == x.untyped_storage().data_ptr() == x.t().data_ptr() == x.detach().data_ptr()
+    assert x[1].data_ptr() == start + 8 and x.view(-1)[-1].data_ptr() == start + 28
+    assert x[1:].untyped_storage().data_ptr() == start
+    others = [x.clone(), torch.zeros(4, 2, device="xla"), torch.zeros(1, device="xla")]
+    ranges = sorted((t.data_ptr(), t.data_ptr() + t.nbytes) for t in [x, *others])
+    assert all(end <= begin for (_, end), (begin, _) in itertools.pairwise(ranges))
+    # It is the memory's, whatever is computed and launched, until the tensor gets other memory.
+    x.add_(1)
+    torch_xla.sync()
+    x.mul_(2)
+    assert x.data_ptr() == start == nn.Parameter(x).data_ptr()
+    x.set_(others[0])
+    assert x.data_ptr() == others[0].data_ptr() != start
+    assert torch.zeros(0, device="xla").data_ptr() == 0
+
+
+def test_addresses_are_none_of_memory():
+    addresses = [torch.zeros(2, device="xla").data_ptr() for _ in range(3)]
+    assert len(set(addresses)) == 3  # nor used again
+    with open("/proc/self/maps") as maps:
+        mapped = [[int(end, 16) for end in line.split()[0].split("-")] for line in maps]
+    for address in addresses:
+        assert not any(begin <= address < end for begin, end in mapped)
+        # No address of a program: bits 47 and above are equal in those.
+        assert address >> 47 not in (0, (1 << 17) - 1)
 
 
 def test_chain_of_views_is_read_once_per_write():

@@ -42,6 +42,8 @@ class _Loop:
         self._halves: SavedByAutograd | Partitioned | None = None
         self._forward: dict[tuple[bool, bool], Captured] = {}
         self._backward: dict[tuple[int, ...], Captured] = {}
+        # Carried tensors that the function writes to: it is given copies of them.
+        self._written: set[int] = set()
         # Of the results of a turn without gradients: what it closes over may require some.
         self.requires_grad = False
         self.needs_grad: list[bool] = []  # by result
@@ -62,11 +64,38 @@ class _Loop:
         key = (saves, saves or torch.is_grad_enabled())
         captured = self._forward.get(key)
         if captured is None:
-            run = self._run_and_save if saves else self._run
-            captured = Captured(run, self.slices, closing_over="scan", is_kept=self.is_kept)
-            captured.refuse_writes("scan")
-            self._forward[key] = captured
+            captured = self._forward[key] = self._capture(saves)
         return captured
+
+    def _capture(self, saves: bool) -> Captured:
+        def capture(run: Function) -> Captured:
+            return Captured(run, self.slices, closing_over="scan", is_kept=self.is_kept)
+
+        run = self._run_and_save if saves else self._run
+        try:
+            captured = capture(run)
+        except RuntimeError:
+            # Autograd refuses writes to what requires a gradient; without it they are seen.
+            with torch.no_grad():
+                finds_more = saves and self._note_writes(capture(self._run))
+            if not finds_more:
+                raise
+            captured = capture(run)
+        if self._note_writes(captured):
+            captured = capture(run)
+        captured.refuse_writes("scan")
+        return captured
+
+    def _note_writes(self, captured: Captured) -> bool:
+        """Whether the function wrote to a carried tensor itself, in the place of a copy."""
+        found = {i for i in captured.written if i < self.num_carried}
+        self._written |= found
+        return bool(found)
+
+    def _call(self, *stand_ins: torch.Tensor) -> Tensors:
+        assert self._function is not None
+        given = [t.clone() if i in self._written else t for i, t in enumerate(stand_ins)]
+        return self._function(*given)
 
     def release(self) -> None:
         """The loop was recorded, and will not be again: at most its derivative."""
@@ -76,19 +105,17 @@ class _Loop:
             captured.release()
 
     def _run(self, *stand_ins: torch.Tensor) -> Tensors:
-        assert self._function is not None
-        results = closed_over.inside(self._function(*stand_ins))
+        results = closed_over.inside(self._call(*stand_ins))
         self.requires_grad |= any(result.requires_grad for result in results)
         return [result.detach() for result in results]
 
     def _run_and_save(self, *stand_ins: torch.Tensor) -> Tensors:
-        assert self._function is not None
         if self._partition_fn is None:
             saving = SavedByAutograd(self.num_carried)
-            results, saved = saving.forward(self._function, stand_ins)
+            results, saved = saving.forward(self._call, stand_ins)
             self._halves = saving
         else:
-            divided = Partitioned(self._function, self._partition_fn, stand_ins)
+            divided = Partitioned(self._call, self._partition_fn, stand_ins)
             results, saved = divided.forward(stand_ins)
             self._halves = divided
         self.needs_grad = self._halves.needs_grad
@@ -259,7 +286,8 @@ def scan(
 
     Args:
         fn: takes what is carried and a slice; returns what is carried on, of the same types, and a
-            result (tensors in any nesting, or None).
+            result (tensors in any nesting, or None). It may write to what is carried, which is a
+            copy then: `init` stays as it was. It is called once more when it does.
         init: what the first turn is given.
         xs: tensors with equal first sizes, in any nesting.
         partition_fn: divides a turn into what the forward and what the backward pass computes, as
@@ -274,7 +302,7 @@ def scan(
 
     Raises:
         RuntimeError: what `fn` carries on is not of the types of what it was given, or it writes to
-            its arguments.
+            a slice.
     """
     carried, carried_rest = regions.flat(init)
     sequences, rest = regions.flat(xs)

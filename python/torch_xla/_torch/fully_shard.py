@@ -4,18 +4,13 @@ unpack what it gave, which it registers by kind of device, and a way to move a m
 from __future__ import annotations
 
 import functools
-import importlib.util
-import sys
 from collections.abc import Callable
-from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec
-from types import ModuleType
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from torch_xla._torch import module_moves, streams
+from torch_xla._torch import late_changes, module_moves, streams
 
 # Kept: a registration ends with its library. The operators are defined when FSDP is imported.
 _library = torch.library.Library("fsdp", "IMPL")
@@ -66,28 +61,6 @@ def _move_states(original: Callable[..., None]) -> Callable[..., None]:
     return _move_states_to_device
 
 
-class _Finder(MetaPathFinder, Loader):
-    """Changes PyTorch's module when it is imported: importing it here would take a second."""
-
-    module = "torch.distributed.fsdp._fully_shard._fsdp_init"
-
-    def find_spec(self, name: str, path: Any, target: Any = None) -> ModuleSpec | None:
-        if name != self.module:
-            return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
-        assert spec is not None and spec.loader is not None
-        self._loader, spec.loader = spec.loader, self
-        return spec
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        return self._loader.create_module(spec)
-
-    def exec_module(self, module: ModuleType) -> None:
-        self._loader.exec_module(module)
-        _change(module)
-
-
 def _change(module: Any) -> None:
     module._move_states_to_device = _move_states(module._move_states_to_device)
 
@@ -109,7 +82,4 @@ def install() -> None:
     for name, function in _OPERATORS.items():
         _library.impl(name, function, "XLA")
     _announce_stream()
-    if _Finder.module in sys.modules:
-        _change(sys.modules[_Finder.module])
-    else:
-        sys.meta_path.insert(0, _Finder())
+    late_changes.when_imported("torch.distributed.fsdp._fully_shard._fsdp_init", _change)

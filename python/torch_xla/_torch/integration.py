@@ -21,6 +21,7 @@ from torch_xla._torch import (
     checkpointing,
     device_module,
     fully_shard,
+    inductor,
     module_moves,
     serialization,
     storages,
@@ -159,6 +160,7 @@ def install() -> None:
     serialization.install()
     storages.install()
     fully_shard.install()
+    inductor.install()
     checkpointing.install()
     _teach_control_flow()
     _number_fake_devices()

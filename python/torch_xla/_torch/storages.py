@@ -3,22 +3,45 @@
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 import torch
 
 from torch_xla import _XLAC
 
 
-def _have_no_address() -> None:
-    """Asked for the address of an xla tensor's storage, PyTorch raises. It is 0 here, as on meta:
-    who compares addresses to find out what shares memory takes 0 for an unknown one."""
-    original = torch.UntypedStorage.data_ptr
+def _have_addresses() -> None:
+    """Asked for the address of an xla tensor's memory, PyTorch raises. Programs ask to find out
+    what shares memory: addresses are made up, one range per storage, and nothing is there."""
+    of_storage, of_tensor = torch.UntypedStorage.data_ptr, torch.Tensor.data_ptr
+
+    @functools.wraps(of_storage)
+    def storage_data_ptr(self: torch.UntypedStorage) -> int:
+        return _XLAC._storage_data_ptr(self) if self.device.type == "xla" else of_storage(self)
+
+    @functools.wraps(of_tensor)
+    def data_ptr(self: torch.Tensor) -> int:
+        return _XLAC._data_ptr(self) if _XLAC._is_xla_tensor(self) else of_tensor(self)
+
+    torch.UntypedStorage.data_ptr = storage_data_ptr  # type: ignore[method-assign,assignment]
+    torch.Tensor.data_ptr = data_ptr  # type: ignore[method-assign,assignment]
+
+
+def _need_no_pinned_memory() -> None:
+    """PyTorch would say that the library of xla was not loaded."""
+    original = torch.Tensor.pin_memory
 
     @functools.wraps(original)
-    def data_ptr(self: torch.UntypedStorage) -> int:
-        return 0 if self.device.type == "xla" else original(self)
+    def pin_memory(self: torch.Tensor, device: Any = None) -> torch.Tensor:
+        if device is not None and torch.device(device).type == "xla":
+            raise NotImplementedError(
+                "pin_memory: xla has no pinned memory of the host, and needs none: the plugin "
+                "copies from ordinary memory, in the background with MpDeviceLoader; leave "
+                "pin_memory out"
+            )
+        return original(self) if device is None else original(self, device)
 
-    torch.UntypedStorage.data_ptr = data_ptr  # type: ignore[method-assign,assignment]
+    torch.Tensor.pin_memory = pin_memory  # type: ignore[method-assign,assignment]
 
 
 def _are_resized() -> None:
@@ -38,6 +61,7 @@ def _are_resized() -> None:
 
 
 def install() -> None:
-    """Teach `torch.UntypedStorage`."""
-    _have_no_address()
+    """Teach `torch.UntypedStorage`, and tensors, which ask theirs."""
+    _have_addresses()
+    _need_no_pinned_memory()
     _are_resized()
