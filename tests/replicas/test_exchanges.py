@@ -74,7 +74,13 @@ def test_fully_shard(count, names):
 @pytest.mark.parametrize("count", [2, 4])
 def test_replicas_in_threads(count):
     out = run([str(FOLDER / "thread_programs.py")], count)
-    assert all(f"passed {name}" in out for name in ("exchanges", "training", "failures"))
+    assert all(f"passed {name}" in out for name in ("exchanges", "training", "failures", "ends"))
+
+
+@pytest.mark.parametrize("way", ["ends", "failures"])
+def test_programs_with_threads_wait_for_nobody_at_their_end(way):
+    out = run([str(FOLDER / "thread_programs.py"), way], 2, timeout=150)  # of 600 that they may
+    assert f"passed {way}" in out
 
 
 def test_programs_of_hugging_face_under_torchrun():
