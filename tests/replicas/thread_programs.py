@@ -28,6 +28,7 @@ def exchanges() -> None:
         for name in ("reductions", "moves", "groups", "uneven"):
             exchange_programs.CHECKS[name](rank, size)
             exchange_programs.look()
+        xm.set_replication(device, torch_xla.devices())
         xm.rendezvous("end")
         return rank
 
