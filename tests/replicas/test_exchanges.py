@@ -219,6 +219,27 @@ def test_who_does_not_come_to_an_exchange_is_named(tmp_path):
     assert "; rank 1 did not come" in out
 
 
+def test_who_is_slow_at_an_exchange_is_named(tmp_path):
+    path = tmp_path / "program.py"
+    path.write_text("""
+import time, torch, torch_xla, torch_xla.core.xla_model as xm
+from torch_xla.debug import metrics
+def exchange():
+    xm.all_reduce(xm.REDUCE_SUM, torch.ones(2, device="xla")).sum().item()
+def run(index):
+    exchange()
+    time.sleep((0, 12, 1)[index])  # the last one has waited less than the first when that warns
+    exchange()
+    assert index == 1 or metrics.counter_value("SlowExchange") == 1
+    exchange()
+if __name__ == "__main__":
+    torch_xla.launch(run)
+""")
+    out = run([str(path)], 3, XLA_WAIT_WARNING="2")
+    said = "a thread has waited 2 s for _c10d_functional::all_reduce of ranks [0, 1, 2], to which "
+    assert out.count(f"{said}rank 1 has not come, and goes on waiting") == 2, out
+
+
 @pytest.mark.parametrize(
     ("body", "words"),
     [
