@@ -51,6 +51,9 @@ TORCH_LIBRARY_FRAGMENT(xla, m) {
   // the tensor is on its way; `recv` gives a tensor like `like`.
   m.def("send(Tensor input, int dst, int tag, str group_name) -> Tensor");
   m.def("recv(Tensor like, int src, int tag, str group_name) -> Tensor");
+  // Whose message with that tag comes first: its place in the group. The next `recv` from there
+  // with that tag takes it.
+  m.def("find_sender(Tensor like, int tag, str group_name) -> Tensor");
 }
 
 // Elsewhere a mark is nothing, so that a marked model runs and can be exported.
