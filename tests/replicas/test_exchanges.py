@@ -65,6 +65,11 @@ def test_training_is_that_of_one_device(start):
     assert "passed optimizer_step norms torch_norms ddp tensor_parallel zero fsdp pipeline" in out
 
 
+def test_layers_in_uneven_parts():
+    out = run([str(FOLDER / "training_programs.py"), "tensor_parallel"], 3)  # 16 wide
+    assert "passed tensor_parallel" in out
+
+
 @pytest.mark.parametrize(("count", "names"), [(2, SHARDED), (4, "meshes")])
 def test_fully_shard(count, names):
     out = run([str(FOLDER / "fully_sharded_programs.py"), *names.split()], count)
