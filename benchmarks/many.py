@@ -23,8 +23,8 @@ from torch.distributed import ProcessGroupGloo
 
 from torch_xla._replicas import meetings
 
-# Words that the members of a group tell each other before they exchange something: see `agree` in
-# src/aten/collectives.cpp.
+# Words that the members of a group tell each other before they exchange something: see
+# src/aten/agreement.cpp.
 AGREEMENT_WORDS = 64
 GRADIENTS = 1 << 16  # 256 KB
 

@@ -1,29 +1,30 @@
-// Groups, tokens, and what members compare before they exchange anything.
+// Groups, tokens, and the calls in the middle of programs. What members compare before they
+// exchange anything is agreement.h.
 #include "aten/collectives.h"
 
-#include <ATen/ops/empty.h>
+#include <ATen/ops/amax.h>
+#include <ATen/ops/amin.h>
 #include <ATen/ops/full.h>
-#include <ATen/ops/tensor.h>
-#include <ATen/ops/zeros.h>
+#include <ATen/ops/prod.h>
+#include <ATen/ops/sum.h>
 #include <ATen/ops/zeros_like.h>
 #include <torch/library.h>
 #include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
-#include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <cstring>
 #include <map>
 #include <mutex>
-#include <string_view>
-#include <thread>
+#include <optional>
+#include <utility>
 
+#include "aten/agreement.h"
+#include "aten/attendance.h"
 #include "aten/device.h"
 #include "aten/host_tensor.h"
 #include "aten/tensor.h"
 #include "base/error.h"
-#include "base/hash.h"
 #include "ops/aten_call.h"
 #include "runtime/client.h"
 
@@ -37,9 +38,8 @@ struct Group {
   std::string process_group_name;
   GroupPtr process_group;  // null: it has one member
   // The token orders what follows.
-  std::vector<std::string> lines = {};  // the collectives of the program that runs
-  std::size_t next = 0;                 // of these
-  std::int64_t agreed = 0;              // how many from there on all members are known to have
+  Agreement agreement = {};
+  std::int64_t num_exchanges = 0;
 };
 
 class Groups {
@@ -136,115 +136,6 @@ std::string name_of_group(const c10::IValue& value) {
   return value.toCustomClass<c10d::ProcessGroup>()->getGroupName();
 }
 
-// The first line, which is taken off the text.
-std::string_view take_line(std::string_view& text) {
-  const std::string_view line = text.substr(0, text.find('\n'));
-  text.remove_prefix(std::min(text.size(), line.size() + 1));
-  return line;
-}
-
-std::vector<std::string> lines_of(std::string_view text) {
-  std::vector<std::string> lines;
-  while (!text.empty()) lines.emplace_back(take_line(text));
-  return lines;
-}
-
-// Without what is for people.
-std::string_view compared(std::string_view line) { return line.substr(0, line.find('\t')); }
-
-std::int64_t key_of(std::string_view line) {
-  base::Hasher hasher;
-  hasher.add(compared(line));
-  return static_cast<std::int64_t>(hasher.finish().lo);
-}
-
-// One row for each member, of the same size.
-at::Tensor gather_rows(Group& group, const at::Tensor& row) {
-  const auto count = static_cast<std::int64_t>(group.members.size());
-  const at::Tensor rows = at::empty({count, row.numel()}, row.options());
-  std::vector<std::vector<at::Tensor>> outputs{rows.unbind()};
-  std::vector<at::Tensor> inputs{row};
-  group.process_group->allgather(outputs, inputs)->wait();
-  return rows;
-}
-
-std::vector<std::string> gather_texts(Group& group, std::string_view text) {
-  const auto size = static_cast<std::int64_t>(text.size());
-  const at::Tensor sizes = gather_rows(group, at::tensor({size}, at::kLong));
-  at::Tensor padded = at::zeros({sizes.max().item<std::int64_t>()}, at::kByte);
-  std::memcpy(padded.mutable_data_ptr(), text.data(), text.size());
-  const at::Tensor rows = gather_rows(group, padded);
-  std::vector<std::string> texts;
-  for (std::int64_t i = 0; i < rows.size(0); ++i) {
-    const at::Tensor row = rows[i];
-    texts.emplace_back(static_cast<const char*>(row.const_data_ptr()),
-                       static_cast<std::size_t>(sizes[i].item<std::int64_t>()));
-  }
-  return texts;
-}
-
-std::string spoken(std::string_view line) {
-  if (line.empty()) return "nothing";
-  const std::size_t tab = line.find('\t');
-  std::string text(line.substr(0, tab));
-  if (tab != line.npos) text += base::str(" at ", line.substr(tab + 1));
-  return text;
-}
-
-// The first of the lines in which a member differs from the first member, in the words of both.
-std::string describe_difference(const Group& group, const std::vector<std::string>& texts) {
-  std::vector<std::string_view> rest(texts.begin(), texts.end());
-  for (std::size_t number = group.next + 1;; ++number) {
-    std::vector<std::string_view> lines;
-    for (std::string_view& text : rest) lines.push_back(take_line(text));
-    for (std::size_t i = 1; i < lines.size(); ++i) {
-      if (compared(lines[0]) == compared(lines[i])) continue;
-      return base::str("number ", number, " of this program is ", spoken(lines[0]), " on rank ",
-                       group.members[0], ", and ", spoken(lines[i]), " on rank ", group.members[i]);
-    }
-    base::internal_check(!rest[0].empty(), "collectives with one key differ");
-  }
-}
-
-// How many collectives members tell each other of at a time.
-constexpr std::int64_t kMostTold = 63;
-
-// Compares what the members are about to do, as far as all of them know it: one may have read where
-// others go on. Throws, on every member alike, where that differs.
-void agree(Group& group) {
-  const auto known = static_cast<std::int64_t>(group.lines.size() - group.next);
-  const std::int64_t told = std::min(known, kMostTold);
-  const at::Tensor mine = at::zeros({1 + kMostTold}, at::kLong);
-  auto* const words = mine.mutable_data_ptr<std::int64_t>();
-  words[0] = told;
-  for (std::int64_t i = 0; i < told; ++i) {
-    words[1 + i] = key_of(group.lines[group.next + static_cast<std::size_t>(i)]);
-  }
-  const at::Tensor all = gather_rows(group, mine);
-  group.agreed = all.select(1, 0).min().item<std::int64_t>();
-  const at::Tensor keys = mine.narrow(0, 1, group.agreed);
-  if (all.narrow(1, 1, group.agreed).eq(keys).all().item<bool>()) return;
-  std::string text;
-  for (std::size_t i = group.next; i < group.lines.size(); ++i) text += group.lines[i] + "\n";
-  base::fail(base::ErrorKind::kRuntime, "replicas are about to exchange different things: ",
-             describe_difference(group, gather_texts(group, text)));
-}
-
-// Before the first call of a collective.
-void enter(Group& group, const runtime::HostCall& call) {
-  if (call.has_attribute(ops::kAtenCallAgreement)) {
-    group.lines = lines_of(call.text(ops::kAtenCallAgreement));
-    group.next = 0;
-  }
-  // Collectives of nothing are not called.
-  const auto number = static_cast<std::size_t>(call.integer(ops::kAtenCallNumber));
-  group.agreed -= std::min(group.agreed, static_cast<std::int64_t>(number - group.next));
-  group.next = number;
-  if (group.agreed == 0) agree(group);
-  ++group.next;
-  --group.agreed;
-}
-
 // `destroy_process_group` makes c10d forget all groups, ours too.
 void register_again(const std::string& name, const GroupPtr& process_group) {
   try {
@@ -256,27 +147,10 @@ void register_again(const std::string& name, const GroupPtr& process_group) {
 
 // After an exchange that failed: which members have not failed in it too, a moment later. They have
 // ended, or are elsewhere in their program.
-std::string describe_missing(const Group& group) {
-  using std::chrono::steady_clock;
-  const auto key_of_rank = [](std::size_t rank) { return base::str("failed/", rank); };
-  std::string missing;
-  try {
-    const auto store = group.process_group->getStore();
-    store->set(key_of_rank(static_cast<std::size_t>(group.process_group->getRank())), "here");
-    const auto deadline = steady_clock::now() + std::chrono::seconds(2);
-    for (std::size_t i = 0; i < group.members.size(); ++i) {
-      while (!store->check({key_of_rank(i)}) && steady_clock::now() < deadline) {
-        std::this_thread::sleep_for(std::chrono::milliseconds(50));
-      }
-      if (!store->check({key_of_rank(i)})) {
-        missing += base::str(missing.empty() ? "" : ", ", group.members[i]);
-      }
-    }
-  } catch (const std::exception&) {  // the store has gone too
-    return {};
-  }
-  if (missing.empty()) return {};
-  return base::str("; rank ", missing, " did not come: it has ended, or is elsewhere");
+std::string describe_missing(const Exchange& exchange) {
+  const auto missing = absent_members(exchange, "failed", std::chrono::seconds(2));
+  if (!missing.has_value() || missing->empty()) return {};
+  return base::str("; rank ", joined(*missing), " did not come: it has ended, or is elsewhere");
 }
 
 // `all_reduce_` of `all_reduce`: it can be told where the result is to be.
@@ -286,6 +160,10 @@ std::optional<c10::OperatorHandle> in_place_variant(const c10::OperatorHandle& o
 
 at::Tensor token_of(const runtime::HostCall& call) {
   return tensor_over(call.input(call.num_inputs() - 1));
+}
+
+void write_token(const runtime::HostCall& call) {
+  tensor_over(call.output(call.num_outputs() - 1)).copy_(token_of(call) + 1);
 }
 
 void write_results(const runtime::HostCall& call, const torch::jit::Stack& stack) {
@@ -301,7 +179,73 @@ void write_results(const runtime::HostCall& call, const torch::jit::Stack& stack
                          "a collective's result is not as recorded");
     if (result.const_data_ptr() != output.const_data_ptr()) output.copy_(result);
   }
-  tensor_over(call.output(stack.size())).copy_(token_of(call) + 1);
+}
+
+// A collective whose result follows from the members' tensors, which have come as rows.
+using FromRows = void (*)(const torch::jit::Stack& arguments, const at::Tensor& rows,
+                          at::Tensor& output);
+
+void reduce_rows(const torch::jit::Stack& arguments, const at::Tensor& rows, at::Tensor& output) {
+  const std::string& op = arguments[1].toStringRef();
+  const at::ScalarType dtype = output.scalar_type();
+  if (op == "sum") {
+    at::sum_out(output, rows, {0}, false, dtype);
+  } else if (op == "product") {
+    at::prod_out(output, rows, 0, false, dtype);
+  } else if (op == "min") {
+    at::amin_out(output, rows, {0});
+  } else if (op == "max") {
+    at::amax_out(output, rows, {0});
+  } else {
+    output.copy_(rows[0]);
+    for (std::int64_t i = 1; i < rows.size(0); ++i) {
+      if (op == "band") output.bitwise_and_(rows[i]);
+      if (op == "bor") output.bitwise_or_(rows[i]);
+      if (op == "bxor") output.bitwise_xor_(rows[i]);
+    }
+  }
+}
+
+FromRows from_rows(const std::string& op) {
+  if (op == "_c10d_functional::all_reduce") return reduce_rows;
+  if (op == "_c10d_functional::all_gather_into_tensor") {
+    return [](const torch::jit::Stack&, const at::Tensor& rows, at::Tensor& output) {
+      output.copy_(rows.flatten());
+    };
+  }
+  if (op == "_c10d_functional::broadcast") {
+    return [](const torch::jit::Stack& arguments, const at::Tensor& rows, at::Tensor& output) {
+      output.copy_(rows[arguments[1].toInt()]);
+    };
+  }
+  return nullptr;
+}
+
+void exchange(Group& group, const runtime::HostCall& call, const c10::OperatorHandle& op,
+              torch::jit::Stack stack) {
+  if (call.has_attribute(ops::kAtenCallNumber)) {
+    const FromRows function = from_rows(op.operator_name().name);
+    const at::Tensor carried = function == nullptr ? at::Tensor() : stack.front().toTensor();
+    const at::Tensor rows =
+        group.agreement.enter(*group.process_group, group.members, call, carried);
+    if (rows.defined()) {
+      at::Tensor output = tensor_over(call.output(0)).flatten();
+      return function(stack, rows, output);
+    }
+  }
+  register_again(group.process_group_name, group.process_group);
+  stack.back() = group.process_group_name;
+  const auto in_place = in_place_variant(op);
+  if (in_place.has_value()) {
+    at::Tensor output = tensor_over(call.output(0));
+    stack.front() = output.copy_(stack.front().toTensor());
+  }
+  in_place.value_or(op).callBoxed(&stack);
+  write_results(call, stack);
+}
+
+bool is_message(const std::string& op) {
+  return op == "xla::send" || op == "xla::recv" || op == "xla::find_sender";
 }
 
 // See ops/collectives.cpp: on each member, the tensor of the one that sends to it, or zeros.
@@ -387,25 +331,25 @@ void run_collective(const runtime::HostCall& call, const c10::OperatorHandle& op
                     torch::jit::Stack stack) {
   const std::int64_t device = token_of(call).item<std::int64_t>() >> kDeviceShift;
   const std::shared_ptr<Group> group = groups().find(stack.back().toStringRef(), device);
+  const std::string& name = op.operator_name().name;
+  const bool is_of_all = !is_message(name);
+  const Exchange watched{.store = group->process_group->getStore(),
+                         .place = static_cast<std::size_t>(group->process_group->getRank()),
+                         .members = {group, &group->members},
+                         .op = name,
+                         .number = is_of_all ? ++group->num_exchanges : 0};
   try {
-    if (call.has_attribute(ops::kAtenCallNumber)) enter(*group, call);
-    register_again(group->process_group_name, group->process_group);
-    stack.back() = group->process_group_name;
-    const auto in_place = in_place_variant(op);
-    if (in_place.has_value()) {
-      at::Tensor output = tensor_over(call.output(0));
-      stack.front() = output.copy_(stack.front().toTensor());
-    }
-    in_place.value_or(op).callBoxed(&stack);
-    write_results(call, stack);
+    std::optional<WatchedExchange> watch;
+    if (is_of_all) watch.emplace(watched);
+    exchange(*group, call, op, std::move(stack));
+    write_token(call);
   } catch (const base::Error&) {
     throw;
   } catch (const std::exception& error) {
     const auto* torch_error = dynamic_cast<const c10::Error*>(&error);
-    base::fail(base::ErrorKind::kRuntime, op.operator_name().name, " of ranks ",
-               base::to_string(group->members), ": ",
+    base::fail(base::ErrorKind::kRuntime, name, " of ranks ", base::to_string(group->members), ": ",
                torch_error != nullptr ? torch_error->what_without_backtrace() : error.what(),
-               describe_missing(*group));
+               is_of_all ? describe_missing(watched) : "");
   }
 }
 

@@ -51,6 +51,9 @@ TORCH_LIBRARY_FRAGMENT(xla, m) {
   // the tensor is on its way; `recv` gives a tensor like `like`.
   m.def("send(Tensor input, int dst, int tag, str group_name) -> Tensor");
   m.def("recv(Tensor like, int src, int tag, str group_name) -> Tensor");
+  // Whose message with that tag comes first: its place in the group. The next `recv` from there
+  // with that tag takes it.
+  m.def("find_sender(Tensor like, int tag, str group_name) -> Tensor");
   // A layer of cells in one direction, as a loop (recurrences.cpp). `places` says where the rows of
   // each step are, if not all have as many, `before` where those that a step starts from are.
   m.def(

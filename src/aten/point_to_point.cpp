@@ -3,18 +3,23 @@
 // another kind says so.
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/equal.h>
+#include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/zeros.h>
 #include <torch/library.h>
 #include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include <deque>
+#include <map>
 #include <mutex>
+#include <optional>
+#include <tuple>
 
 #include "aten/collectives.h"
 #include "aten/tensor.h"
 #include "base/dtype.h"
 #include "base/error.h"
+#include "runtime/watched_wait.h"
 
 namespace torch_xla::aten {
 namespace {
@@ -108,6 +113,53 @@ at::Tensor send(const at::Tensor& input, std::int64_t dst, std::int64_t tag,
   return at::zeros({}, at::kLong);
 }
 
+// Descriptions that were received to see who sent them, and whose tensors were not received yet.
+class Opened {
+ public:
+  // Sender and tag in a group.
+  using Place = std::tuple<std::string, std::int64_t, std::int64_t>;
+
+  void add(const Place& place, at::Tensor description) {
+    const std::lock_guard lock(mutex_);
+    descriptions_[place].push_back(std::move(description));
+  }
+  std::optional<at::Tensor> take(const Place& place) {
+    const std::lock_guard lock(mutex_);
+    const auto found = descriptions_.find(place);
+    if (found == descriptions_.end()) return std::nullopt;
+    at::Tensor first = std::move(found->second.front());
+    found->second.pop_front();
+    if (found->second.empty()) descriptions_.erase(found);
+    return first;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<Place, std::deque<at::Tensor>> descriptions_;
+};
+
+Opened& opened() {
+  static auto* const instance = new Opened();
+  return *instance;
+}
+
+at::Tensor find_sender(const at::Tensor& /*like*/, std::int64_t tag,
+                       const std::string& group_name) {
+  const auto group = c10d::resolve_process_group(group_name);
+  at::Tensor description = at::zeros({kWords}, at::kLong);
+  std::vector<at::Tensor> one{description};
+  const runtime::WatchedWait watched([] { return "a message from any rank"; });
+  try {
+    const WorkPtr work = group->recvAnysource(one, tag_of(tag));
+    work->wait();
+    const std::int64_t src = work->sourceRank();
+    opened().add({group_name, src, tag}, std::move(description));
+    return at::scalar_tensor(src, at::kLong);
+  } catch (const std::exception& error) {
+    base::fail(base::ErrorKind::kRuntime, "xla::recv: nothing came from any rank: ", error.what());
+  }
+}
+
 void receive(c10d::ProcessGroup& group, at::Tensor& into, std::int64_t src, int tag) {
   std::vector<at::Tensor> one{into};
   group.recv(one, static_cast<int>(src), tag)->wait();
@@ -120,8 +172,13 @@ at::Tensor recv(const at::Tensor& like, std::int64_t src, std::int64_t tag,
   at::Tensor output = at::empty_like(like);
   const at::Tensor expected = description_of(like);
   at::Tensor found = at::zeros_like(expected);
+  const runtime::WatchedWait watched([=] { return base::str("a message from rank ", rank); });
   try {
-    receive(*group, found, src, tag_of(tag));
+    if (std::optional<at::Tensor> description = opened().take({group_name, src, tag})) {
+      found = std::move(*description);
+    } else {
+      receive(*group, found, src, tag_of(tag));
+    }
     if (at::equal(found, expected)) {
       if (like.numel() > 0) receive(*group, output, src, tag_of(tag) + 1);
       return output;
@@ -137,6 +194,7 @@ at::Tensor recv(const at::Tensor& like, std::int64_t src, std::int64_t tag,
 TORCH_LIBRARY_IMPL(xla, CPU, m) {
   m.impl("send", send);
   m.impl("recv", recv);
+  m.impl("find_sender", find_sender);
 }
 
 }  // namespace

@@ -349,6 +349,15 @@ void register_point_to_point(Registry& m) {
         });
       },
       options);
+  m.impl(
+      "xla:find_sender",
+      [](Context& context, Value like, std::int64_t tag, std::string group, Value token) {
+        return met(context, group, token, [&](Meeting& meeting) {
+          check_message("recv", meeting, 0, tag);
+          return meeting.call("xla:find_sender", like, {integer(tag)}, token.type());
+        });
+      },
+      options);
 }
 
 }  // namespace

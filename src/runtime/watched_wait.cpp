@@ -33,7 +33,6 @@ struct WatchedWait::Watch {
 };
 
 void WatchedWait::Watch::run() {
-  static base::Counter& slow = base::counter("SlowWait");
   std::unique_lock lock(mutex);
   while (true) {
     if (waits.empty()) {
@@ -50,10 +49,8 @@ void WatchedWait::Watch::run() {
     WatchedWait& wait = *first->second;
     waits.erase(first);
     wait.is_listed_ = false;
-    slow.add();
     try {
-      base::warn(base::str("a thread has waited ", wait.limit_.count(), " s for ", wait.what_(),
-                           ", and goes on waiting (XLA_WAIT_WARNING=0 silences this)"));
+      wait.tell_();
     } catch (const std::exception&) {
       // Memory has ended: it goes on waiting unseen.
     }
@@ -61,7 +58,17 @@ void WatchedWait::Watch::run() {
 }
 
 WatchedWait::WatchedWait(std::function<std::string()> what)
-    : what_(std::move(what)), limit_(base::settings().wait_warning()) {
+    : WatchedWait(
+          std::chrono::seconds(base::settings().wait_warning()),
+          [what = std::move(what), limit = base::settings().wait_warning()] {
+            static base::Counter& slow = base::counter("SlowWait");
+            slow.add();
+            base::warn(base::str("a thread has waited ", limit, " s for ", what(),
+                                 ", and goes on waiting (XLA_WAIT_WARNING=0 silences this)"));
+          }) {}
+
+WatchedWait::WatchedWait(std::chrono::milliseconds limit, std::function<void()> tell)
+    : tell_(std::move(tell)), limit_(limit) {
   if (limit_.count() <= 0) return;
   const Time due = std::chrono::steady_clock::now() + limit_;
   Watch& watch = Watch::of_process();

@@ -20,6 +20,9 @@ class WatchedWait {
   // `what` completes "a thread has waited 60 s for ...". It is called if the wait is long, on
   // another thread, before this object has been destroyed.
   explicit WatchedWait(std::function<std::string()> what);
+  // In place of that warning, `tell` is called when the wait has taken `limit`: once, on another
+  // thread, which all waits of the process share.
+  WatchedWait(std::chrono::milliseconds limit, std::function<void()> tell);
   ~WatchedWait();
   WatchedWait(const WatchedWait&) = delete;
   WatchedWait& operator=(const WatchedWait&) = delete;
@@ -27,8 +30,8 @@ class WatchedWait {
  private:
   struct Watch;
   using Time = std::chrono::steady_clock::time_point;
-  std::function<std::string()> what_;
-  std::chrono::seconds limit_;
+  std::function<void()> tell_;
+  std::chrono::milliseconds limit_;
   // Under the watch's mutex.
   bool is_listed_ = false;
   std::multimap<Time, WatchedWait*>::iterator place_;

@@ -65,6 +65,11 @@ def test_training_is_that_of_one_device(start):
     assert "passed optimizer_step norms torch_norms ddp tensor_parallel zero fsdp pipeline" in out
 
 
+def test_layers_in_uneven_parts():
+    out = run([str(FOLDER / "training_programs.py"), "tensor_parallel"], 3)  # 16 wide
+    assert "passed tensor_parallel" in out
+
+
 @pytest.mark.parametrize(("count", "names"), [(2, SHARDED), (4, "meshes")])
 def test_fully_shard(count, names):
     out = run([str(FOLDER / "fully_sharded_programs.py"), *names.split()], count)
@@ -74,7 +79,13 @@ def test_fully_shard(count, names):
 @pytest.mark.parametrize("count", [2, 4])
 def test_replicas_in_threads(count):
     out = run([str(FOLDER / "thread_programs.py")], count)
-    assert all(f"passed {name}" in out for name in ("exchanges", "training", "failures"))
+    assert all(f"passed {name}" in out for name in ("exchanges", "training", "failures", "ends"))
+
+
+@pytest.mark.parametrize("way", ["ends", "failures"])
+def test_programs_with_threads_wait_for_nobody_at_their_end(way):
+    out = run([str(FOLDER / "thread_programs.py"), way], 2, timeout=150)  # of 600 that they may
+    assert f"passed {way}" in out
 
 
 def test_programs_of_hugging_face_under_torchrun():
@@ -213,6 +224,27 @@ def test_who_does_not_come_to_an_exchange_is_named(tmp_path):
     assert "; rank 1 did not come" in out
 
 
+def test_who_is_slow_at_an_exchange_is_named(tmp_path):
+    path = tmp_path / "program.py"
+    path.write_text("""
+import time, torch, torch_xla, torch_xla.core.xla_model as xm
+from torch_xla.debug import metrics
+def exchange():
+    xm.all_reduce(xm.REDUCE_SUM, torch.ones(2, device="xla")).sum().item()
+def run(index):
+    exchange()
+    time.sleep((0, 12, 1)[index])  # the last one has waited less than the first when that warns
+    exchange()
+    assert index == 1 or metrics.counter_value("SlowExchange") == 1
+    exchange()
+if __name__ == "__main__":
+    torch_xla.launch(run)
+""")
+    out = run([str(path)], 3, XLA_WAIT_WARNING="2")
+    said = "a thread has waited 2 s for _c10d_functional::all_reduce of ranks [0, 1, 2], to which "
+    assert out.count(f"{said}rank 1 has not come, and goes on waiting") == 2, out
+
+
 @pytest.mark.parametrize(
     ("body", "words"),
     [
@@ -228,7 +260,10 @@ def test_who_does_not_come_to_an_exchange_is_named(tmp_path):
             "dist.send(x, 1 - index, group=dist.new_group([0, 1]), tag=-1)",
             "tag must not be negative, got -1",
         ),
-        ("dist.recv(x)", "receives from a rank that is named"),
+        (
+            "time.sleep(30) if index == 0 else dist.recv(x)",
+            "xla::recv: nothing came from any rank: ",
+        ),
     ],
 )
 def test_messages_that_go_wrong(tmp_path, body, words):

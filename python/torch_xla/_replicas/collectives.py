@@ -313,7 +313,8 @@ _sent: dict[int, torch.Tensor] = {}
 def _check_alone(what: str) -> None:
     if world.world_size() > 1:
         raise NotImplementedError(
-            f"{what}: channels between replicas are not supported; use collective_permute"
+            f"{what}: a channel does not say which replicas it joins, and with several that is not "
+            "supported; torch.distributed's send and recv name them, as xm.collective_permute does"
         )
 
 

@@ -113,3 +113,8 @@ def recv(like: Tensor, src: int, tag: int, group: str) -> Tensor:
     """A tensor like this from the member `src`: what it sent first with this tag."""
     result: Tensor = torch.ops.xla.recv(like, src, tag, _name_for(like, group))
     return result
+
+
+def find_sender(like: Tensor, tag: int, group: str) -> int:
+    """The member whose message with this tag comes first; `recv` from there takes it next."""
+    return int(torch.ops.xla.find_sender(like, tag, _name_for(like, group)).item())

@@ -41,16 +41,18 @@ def create_optimized_replica_groups() -> list[list[int]] | None:
 
 
 def set_replication(device: DeviceLike, devices: Sequence[DeviceLike]) -> None:
-    """Say with which devices this thread's device makes a group of replicas.
+    """Say with which devices this thread's device makes a group of replicas. There is nothing to
+    do: replicas are who was launched, or the loops of a `DataParallel`.
 
     Raises:
-        NotImplementedError: there are several.
+        NotImplementedError: there are others, with which this device makes no replicas.
     """
-    others = {_devices.index_of(d) for d in devices} - {_devices.index_of(device)}
-    if others:
+    own, named = _devices.index_of(device), [_devices.index_of(d) for d in devices]
+    if set(named) - {own} and (own not in named or set(named) != set(world.devices_of_threads())):
         raise NotImplementedError(
-            "set_replication: replicas on several devices of one process are not supported yet, "
-            f"got {', '.join(str(d) for d in devices)}"
+            "set_replication: several devices of a process are replicas in the loops of "
+            "torch_xla.distributed.data_parallel.DataParallel, those that it was made with; got "
+            f"{', '.join(str(d) for d in devices)}"
         )
 
 

@@ -134,7 +134,8 @@ def _make(own: _Meetings, members: tuple[int, ...]) -> Group:
     group = f"{0 if is_whole else 1 + others}/{len(members)}"
     name = _XLAC._process_group_name(group, own.device)
     if len(members) > 1:
-        if not own.process_groups:
+        # Loops of threads end with what they recorded launched (distributed/data_parallel.py).
+        if not own.process_groups and world.place_among_threads() is None:
             atexit.register(_finish_at_exit)
         from torch._C._distributed_c10d import PrefixStore
 
@@ -205,8 +206,13 @@ def leave() -> None:
         own.process_groups.clear()
 
 
-def begin_again() -> None:
-    """After replicas in threads have left: they meet anew."""
+def begin_again(devices: Sequence[int]) -> None:
+    """After replicas in threads have left: they meet anew. What they recorded to exchange fails
+    first, if somebody still holds it: it would be exchanged with who meets next."""
+    for device in devices:
+        with contextlib.suppress(RuntimeError):
+            _XLAC._sync(device, True, "the end of a loop that failed")
+        _XLAC._remove_groups_of(device)  # the token may have been of the program that failed
     with _lock:
         _stores.pop(True, None)
 

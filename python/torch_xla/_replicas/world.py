@@ -113,6 +113,11 @@ def place_among_threads() -> int | None:
     return _threads.get(_XLAC._current_device()) if _threads else None
 
 
+def devices_of_threads() -> list[int]:
+    """The devices of this process that are replicas in threads now, in order."""
+    return list(_threads)
+
+
 def check_place() -> None:
     """Raises if this process can't meet the others: what they have told it does not fit."""
     size, rank = process_count(), process_index()

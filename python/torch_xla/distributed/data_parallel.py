@@ -101,6 +101,7 @@ class DataParallel:
                 results[index] = loop_fn(
                     self._models[index], numbered, device, self._contexts[index]
                 )
+                meetings.launch_recorded()
             except BaseException as error:
                 failures.append(error)
                 batches.close()
@@ -117,7 +118,7 @@ class DataParallel:
                     meetings.leave()
         batches.close()
         if failures:
-            meetings.begin_again()
+            meetings.begin_again([_devices.index_of(device) for device in self._devices])
             raise failures[0]
         return results
 

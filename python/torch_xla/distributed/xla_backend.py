@@ -66,25 +66,42 @@ def _write(tensor: Tensor, value: Tensor) -> None:
 
 
 class _Receiving(_Recorded):
-    """The handle of a tensor that is to come. It is recorded when somebody waits, so that what is
-    sent in the meantime is not behind it."""
+    """The handle of tensors that are to come, from one member or, without `src`, from whose comes
+    first. It is recorded when somebody waits, so that what is sent in the meantime is not behind
+    it; of those that may take the same message, the first is recorded first."""
 
     def __init__(
-        self, queue: list[_Receiving], tensors: Sequence[Tensor], src: int, tag: int, group: Any
+        self,
+        queue: list[_Receiving],
+        tensors: Sequence[Tensor],
+        src: int | None,
+        tag: int,
+        group: meetings.Group,
     ) -> None:
         super().__init__(tensors)
-        self._tensors, self._from, self._group = tensors, (src, tag), group
+        self._tensors, self._src, self._tag, self._group = tensors, src, tag, group
         self._queue = queue
         queue.append(self)
 
     def wait(self, timeout: Any = None) -> bool:
-        while self in self._queue:
-            self._queue.pop(0)._record()
+        if self in self._queue:
+            for earlier in self._queue[: self._queue.index(self)]:
+                if earlier._src is None or self._src in (None, earlier._src):
+                    earlier.wait()
+            self._queue.remove(self)
+            self._record()
         return super().wait(timeout)
 
     def _record(self) -> None:
         for tensor in self._tensors:
-            _write(tensor, functional.recv(tensor, *self._from, self._group.name))
+            if self._src is None:
+                self._src = functional.find_sender(tensor, self._tag, self._group.name)
+            received = functional.recv(tensor, self._src, self._tag, self._group.name)
+            _write(tensor, received)
+
+    def _source_rank(self) -> int:
+        self.wait()
+        return int(self._src)  # type: ignore[arg-type]
 
 
 def _copy_all(outputs: Sequence[Tensor], values: Sequence[Tensor]) -> _Recorded:
@@ -133,7 +150,7 @@ class ProcessGroupXla(dist.ProcessGroup):
         self._group = meetings.group_of(members)
         self._number = rank
         self._id = options.group_id
-        self._receiving: dict[tuple[int, int], list[_Receiving]] = {}  # not waited for, in order
+        self._receiving: dict[int, list[_Receiving]] = {}  # not waited for, in order, by tag
         # Functional collectives, as DTensor's, name the group as c10d does. What was recorded with
         # an earlier group of that name means that one.
         meetings.launch_recorded()
@@ -307,19 +324,15 @@ class ProcessGroupXla(dist.ProcessGroup):
 
     def recv(self, out_tensors: list[Tensor], src_rank: int, tag: int = 0) -> Any:
         """What comes is taken when the handle is waited for, in the order of the calls."""
-        return _Receiving(
-            self._receiving.setdefault((src_rank, tag), []),
-            out_tensors,
-            src_rank,
-            tag,
-            self._group,
-        )
+        return self._receives(out_tensors, src_rank, tag)
 
     def recv_anysource(self, tensors: list[Tensor], tag: int = 0) -> Any:
-        del tensors, tag
-        raise NotImplementedError(
-            "the backend xla receives from a rank that is named, not from any"
-        )
+        """The same of what comes first from any member; the handle's `_source_rank()` is its place
+        in the group. To wait for it is a barrier."""
+        return self._receives(tensors, None, tag)
+
+    def _receives(self, tensors: list[Tensor], src: int | None, tag: int) -> Any:
+        return _Receiving(self._receiving.setdefault(tag, []), tensors, src, tag, self._group)
 
 
 def new_xla_process_group(
