@@ -129,6 +129,9 @@ class _Loader(Loader):
     def exec_module(self, module: types.ModuleType) -> None:
         name = module.__name__
         sources = MOVED.get(name, ())
+        # As with a file of imports: the backend of torch.distributed registers itself by one.
+        for source in sources:
+            importlib.import_module(source)
         module.__doc__ = (
             f"By another name: {' and '.join(sources)}."
             if sources

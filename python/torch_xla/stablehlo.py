@@ -175,7 +175,7 @@ class StableHLOGraphModule:
         if method_name is not None and not isinstance(method_name, str):
             inputs, method_name = method_name, args
         if isinstance(inputs, str) or not (method_name is None or isinstance(method_name, str)):
-            raise TypeError("evaluate: expected the name of a method and tensors")
+            raise TypeError("evaluate: expected tensors and the name of a method")
         function = self._function(method_name)
         arguments = [tensor.detach().to("xla") for tensor in inputs or ()]
         _check_arguments(function.meta, arguments)

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 from clone import ROOT
+from processes import run_in_process
 
 import torch_xla
 from torch_xla._other_names import MOVED, Refused
@@ -209,6 +210,17 @@ def test_moved_modules_have_the_names_of_others():
             known = [name for name in vars(importlib.import_module(source)) if name[0] != "_"]
             refused = [name for names, _, _ in REFUSED.get(source, ()) for name in names.split()]
             assert hasattr(loaded, (known or refused)[0])
+
+
+def test_backend_registers_itself_by_its_old_name():
+    program = """
+        import torch, torch.distributed as dist, torch_xla.experimental.pjrt_backend
+        dist.init_process_group("xla", init_method="pjrt://")
+        x = torch.ones(2, device="xla")
+        dist.all_reduce(x)
+        print(x.tolist())
+        """
+    assert run_in_process(program) == "[1.0, 1.0]"
 
 
 def test_modules_of_older_releases_are_imported():
