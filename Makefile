@@ -105,6 +105,8 @@ docs: $(ENVIRONMENT) install
 	build/release/settings_page > docs/settings.md
 	python tools/op_coverage.py > docs/op_coverage.md.new
 	mv docs/op_coverage.md.new docs/op_coverage.md
+	python tools/names_page.py > docs/names.md.new
+	mv docs/names.md.new docs/names.md
 
 # The outcomes that docs/op_coverage.md tells; an hour.
 conformance: $(ENVIRONMENT) install

@@ -12,24 +12,23 @@ from torch_xla import _XLAC as _XLAC  # isort: skip
 # What of the package is used in nearly every program.
 import torch_xla.core.xla_model
 import torch_xla.debug.metrics  # noqa: F401
-from torch_xla import _lowering, _submodules, backends, runtime
-from torch_xla._compile import compile, set_custom_compile_options
-from torch_xla._replicas.launch import launch
+from torch_xla import _known_bindings, _other_names, _submodules, backends, runtime
 from torch_xla._settings import settings
 from torch_xla._torch import integration as _integration
 from torch_xla.torch_xla import (
+    compile,
     device,
     device_count,
     devices,
+    launch,
     manual_seed,
     real_devices,
+    set_custom_compile_options,
     step,
     sync,
 )
 
 __version__ = _XLAC.__version__
-# A part of the extension module, for programs that look for it there.
-_XLAC.lowering = _lowering  # type: ignore[attr-defined]
 
 __all__ = [
     "backends",
@@ -48,6 +47,8 @@ __all__ = [
 ]
 
 _integration.install()
+_other_names.install()
+_known_bindings.install()
 
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ if TYPE_CHECKING:
     )
 
 
-_submodule = _submodules.importing(__name__)
+_submodule = _other_names.refusing(__name__, _submodules.importing(__name__))
 
 
 def __getattr__(name: str) -> object:

@@ -14,7 +14,20 @@ from torch_xla import _background
 Closure = Callable[[], Any]
 
 
-class AsyncClosureHandler:
+class ClosureHandler:
+    """Runs functions at once, in the thread that asks."""
+
+    def run(self, closure: Closure) -> None:
+        """Run a function."""
+        closure()
+
+    def run_all(self, closures: list[Closure]) -> None:
+        """Run several, in their order."""
+        for closure in closures:
+            self.run(closure)
+
+
+class AsyncClosureHandler(ClosureHandler):
     """Runs functions in one thread. The first failure is raised by the next call of `run` or
     `run_all`; what was queued behind it is dropped.
 
@@ -29,15 +42,19 @@ class AsyncClosureHandler:
         self._thread: threading.Thread | None = None  # under _lock
         self._is_ending = False
 
-    def run(self, closure: Callable[[], Any]) -> None:
+    def run(self, closure: Closure) -> None:
         """Queue a function."""
         self.raise_failure()
+        self.start_event_loop()
+        self._queue.put(closure)
+
+    def start_event_loop(self) -> None:
+        """Start the thread, if it does not run; `run` does so."""
         with self._lock:
             if self._thread is None:
                 self._thread = _background.start("xla-closures", self._work, (), end=self._end)
-        self._queue.put(closure)
 
-    def run_all(self, closures: list[Callable[[], Any]]) -> None:
+    def run_all(self, closures: list[Closure]) -> None:
         """Queue several, and wait for all."""
         for closure in closures:
             self.run(closure)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Final, Literal, TypeAlias
+
 from torch_xla._settings import settings
 
-_PRECISIONS = ("default", "high", "highest")
+_Precision: TypeAlias = Literal["default", "high", "highest"]
+_PRECISIONS: Final = ("default", "high", "highest")
 
 
-def set_mat_mul_precision(precision: str) -> None:
+def set_mat_mul_precision(precision: _Precision) -> None:
     """Choose how float32 matrix products and convolutions are computed from here on.
 
     Args:

@@ -26,7 +26,7 @@ import numpy as np
 import torch
 from torch.utils import _pytree
 
-from torch_xla import _XLAC, _files
+from torch_xla import _XLAC, _files, _other_names
 from torch_xla._mlir import STABLEHLO_VERSION, to_bytecode, to_text
 from torch_xla._settings import settings
 from torch_xla.debug import metrics
@@ -162,21 +162,22 @@ class StableHLOGraphModule:
 
     def evaluate(
         self,
-        inputs: Sequence[torch.Tensor] | str,
-        method_name: str | Sequence[torch.Tensor] | None = None,
+        method_name: str | Sequence[torch.Tensor] | None,
+        args: Sequence[torch.Tensor] | str | None = None,
     ) -> list[torch.Tensor]:
         """Run on tensors, of any device, in the order of the arguments; the results are on the
-        xla device. Also with the method's name first.
+        xla device. `evaluate(tensors)` runs the first method.
 
         Raises:
             ValueError: there are fewer or more than the program takes, or one has another type.
         """
-        if isinstance(inputs, str):
-            inputs, method_name = method_name or (), inputs
+        inputs: Any = args
+        if method_name is not None and not isinstance(method_name, str):
+            inputs, method_name = method_name, args
         if isinstance(inputs, str) or not (method_name is None or isinstance(method_name, str)):
             raise TypeError("evaluate: expected tensors and the name of a method")
         function = self._function(method_name)
-        arguments = [tensor.detach().to("xla") for tensor in inputs]
+        arguments = [tensor.detach().to("xla") for tensor in inputs or ()]
         _check_arguments(function.meta, arguments)
         if function.meta.name not in self._programs:
             self._programs[function.meta.name] = _XLAC._Program(function.text)
@@ -192,19 +193,23 @@ class StableHLOGraphModule:
         writes it, else the text. Parsers of MLIR take either."""
         return self._function(method_name).bytecode
 
-    def save(self, directory: str | os.PathLike[str]) -> None:
-        """Write the folder that `load` reads."""
-        _save(self._bundle, pathlib.Path(directory), StableHLOExportOptions())
+    def save(
+        self,
+        directory_path: str | os.PathLike[str],
+        options: StableHLOExportOptions | None = None,
+    ) -> None:
+        """Write the folder that `load` reads; the options say what of it."""
+        _save(self._bundle, pathlib.Path(directory_path), options or StableHLOExportOptions())
 
     @classmethod
-    def load(cls, directory: str | os.PathLike[str]) -> StableHLOGraphModule:
+    def load(cls, directory_path: str | os.PathLike[str]) -> StableHLOGraphModule:
         """Read what `save` wrote. Runs no code out of it but the programs, when they are called.
 
         Raises:
             FileNotFoundError: a file is missing.
             ValueError: a file is damaged.
         """
-        return cls(_load(pathlib.Path(directory)))
+        return cls(_load(pathlib.Path(directory_path)))
 
     def _function(self, name: str | None) -> StableHLOFunc:
         try:
@@ -512,7 +517,9 @@ def _load(directory: pathlib.Path) -> StableHLOModelBundle:
 
 def _load_function(meta_path: pathlib.Path) -> StableHLOFunc:
     try:
-        meta = _meta_of(json.loads(meta_path.read_text()))
+        meta = json.loads(meta_path.read_text(), object_hook=stablehlo_obj_hook)
+        if not isinstance(meta, StableHLOFunctionMeta):
+            raise ValueError("it describes no function")
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"'{meta_path}' is damaged: {error}") from error
     text = meta_path.with_suffix(".mlir")
@@ -521,22 +528,46 @@ def _load_function(meta_path: pathlib.Path) -> StableHLOFunc:
     return StableHLOFunc(meta, to_text(meta_path.with_suffix(".bytecode").read_bytes()))
 
 
+class StableHLOJSONSerializer(json.JSONEncoder):
+    """Writes the classes of this module: `json.dumps(meta, cls=StableHLOJSONSerializer)`, which
+    `stablehlo_obj_hook` reads."""
+
+    def default(self, obj: Any) -> Any:
+        """What JSON has for an object; a TypeError for those of others."""
+        if isinstance(obj, VariableType):
+            return obj.value
+        if isinstance(obj, StableHLOFunctionMeta):
+            return {"version": _META_VERSION, **_fields_of(obj)}
+        if isinstance(obj, (VariableSignature, InputLocation)):
+            return _fields_of(obj)
+        return super().default(obj)
+
+
+def _fields_of(obj: Any) -> dict[str, Any]:
+    return {field.name: getattr(obj, field.name) for field in dataclasses.fields(obj)}
+
+
+def stablehlo_obj_hook(dct: dict[str, Any]) -> Any:
+    """The object that `StableHLOJSONSerializer` wrote as these fields, for
+    `json.loads(text, object_hook=stablehlo_obj_hook)`; other dictionaries as they are."""
+    for known in (VariableSignature, InputLocation):
+        names = {field.name for field in dataclasses.fields(known)}
+        if dct.keys() == names:
+            return _location_of(dct) if known is InputLocation else known(**dct)
+    return _meta_of(dict(dct)) if "input_signature" in dct else dct
+
+
+def _location_of(fields: dict[str, Any]) -> InputLocation:
+    return InputLocation(**{**fields, "type_": VariableType(fields["type_"])})
+
+
 def _meta_text(meta: StableHLOFunctionMeta) -> str:
-    fields = dataclasses.asdict(meta)
-    for location in fields["input_locations"]:
-        location["type_"] = location["type_"].value
-    return json.dumps({"version": _META_VERSION, **fields}, indent=2)
+    return json.dumps(meta, cls=StableHLOJSONSerializer, indent=2)
 
 
 def _meta_of(fields: dict[str, Any]) -> StableHLOFunctionMeta:
     if fields.pop("version") != _META_VERSION:
         raise ValueError("it was written by another version of this module")
-    fields["input_signature"] = [VariableSignature(**s) for s in fields["input_signature"]]
-    fields["output_signature"] = [VariableSignature(**s) for s in fields["output_signature"]]
-    fields["input_locations"] = [
-        InputLocation(**{**where, "type_": VariableType(where["type_"])})
-        for where in fields["input_locations"]
-    ]
     fields["constant_outputs"] = {int(k): v for k, v in fields["constant_outputs"].items()}
     meta = StableHLOFunctionMeta(**fields)
     if len(meta.input_signature) != len(meta.input_locations):
@@ -568,3 +599,6 @@ def _read_array(path: pathlib.Path, signature: VariableSignature) -> torch.Tenso
         return torch.from_numpy(array).view(dtype).reshape(signature.shape)
     except (ValueError, RuntimeError, EOFError) as error:
         raise ValueError(f"'{path}' is damaged: {error}") from error
+
+
+__getattr__ = _other_names.refusing(__name__)

@@ -6,7 +6,12 @@ import torch
 
 from torch_xla import _XLAC, _devices
 from torch_xla._barriers import step as step, sync as sync
+from torch_xla._compile import (
+    compile as compile,
+    set_custom_compile_options as set_custom_compile_options,
+)
 from torch_xla._devices import DeviceLike
+from torch_xla._replicas.launch import launch as launch
 
 
 def device(index: int | None = None) -> torch.device:

@@ -652,8 +652,8 @@ A8: dict[str, Callable[[], Any]] = {
     "_internal.tpu.version": lambda: attempt(
         importlib.import_module("torch_xla._internal.tpu").version, RuntimeError
     ),
-    "_internal.pjrt": lambda: (
-        importlib.import_module("torch_xla._internal.pjrt").spawn is xmp.spawn
+    "_internal.pjrt": lambda: launched(
+        importlib.import_module("torch_xla._internal.pjrt").spawn, nprocs=None
     ),
 }
 

@@ -224,7 +224,7 @@ ROWS: dict[str, Callable[[], Any]] = {
     "A6.xla_builder.create_placeholder_tensor": lambda: (
         xb.create_placeholder_tensor((2, 3), torch.bfloat16).shape == (2, 3)
     ),
-    "A6.xla_builder.XlaCallable": lambda: xb.XlaCallable(len, name="f").name == "f",
+    "A6.xla_builder.JaxCallable": lambda: xb.JaxCallable(len, name="f").name == "f",
     "A6.xla_builder.call_jax": called_jax,
     "A7.j2t_autograd": differentiated_jax,
     "A7.eager_mode": eager,

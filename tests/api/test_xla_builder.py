@@ -20,6 +20,12 @@ def on_device(function, *tensors, **kwargs):
     return xor.register("test", function)(*(t.to("xla") for t in tensors), **kwargs).cpu()
 
 
+def zeros_before(t):
+    """Before the first set bit of 32-bit integers."""
+    bits = t.long() & 0xFFFFFFFF
+    return torch.tensor([32 - int(x).bit_length() for x in bits.flatten()]).reshape(t.shape).int()
+
+
 X = data(4, 6)
 
 # Each as XLA's semantics say, written in torch.
@@ -33,7 +39,7 @@ CASES = {
         lambda t: t[:, None].expand(4, 2, 6),
     ),
     "slice": (lambda a: a.slice((1, 0), (3, 6), (1, 2)), lambda t: t[1:3, 0:6:2]),
-    "slice_in_dim": (lambda a: a.slice_in_dim(1, 5, 2, 1), lambda t: t[:, 1:5:2]),
+    "slice_in_dim": (lambda a: a.slice_in_dim(1, 5, 1, 2), lambda t: t[:, 1:5:2]),
     "dynamic_slice_is_moved_inside": (
         lambda a: a.dynamic_slice((xb.Op.scalar(a.builder(), 9, xb.Type.S32), 1), (2, 3)),
         lambda t: t[2:4, 1:4],
@@ -87,7 +93,62 @@ CASES = {
         lambda t: t + torch.arange(6.0),
     ),
     "cast": (lambda a: a.cast(xb.Type.S32), lambda t: t.int()),
-    "sort": (lambda a: a.sort(0), lambda t: t.sort(0).values),
+    "sort": (lambda a: xb.Op.sort([a], dimension=0), lambda t: t.sort(0).values),
+    "concat_in_dim": (
+        lambda a: xb.Op.concat_in_dim([a, a + 1], 1),
+        lambda t: torch.cat([t, t + 1], 1),
+    ),
+    "reshape_of_another_order": (
+        lambda a: a.reshape((3, 8), (1, 0)),
+        lambda t: t.t().reshape(3, 8),
+    ),
+    "map_and_call": (
+        lambda a: xb.Op.map([a, xb.Op.call(lambda x: x * 2, [a])], lambda x, y: x + y, (0, 1)),
+        lambda t: t * 3,
+    ),
+    "leading_zeros": (
+        lambda a: a.bitcast(xb.Type.S32).clz() + (a * 300).cast(xb.Type.S32).clz(),
+        lambda t: zeros_before(t.view(torch.int32)) + zeros_before((t * 300).int()),
+    ),
+    "max_pool": (
+        lambda a: a.reshape((1, 4, 6, 1)).max_pool((2, 3), (2, 3), 0, 3, (1, 2)),
+        lambda t: torch.nn.functional.max_pool2d(t[None], (2, 3))[..., None],
+    ),
+    "max_pool_same": (
+        lambda a: a.reshape((1, 1, 4, 6)).max_pool(
+            (1, 1, 3, 3), (1, 1, 1, 1), 0, 1, (2, 3), "same"
+        ),
+        lambda t: torch.nn.functional.max_pool2d(t[None, None], 3, 1, padding=1),
+    ),
+    # The input is (features, height, width, batch), the kernel (features out, height, features in,
+    # width), the output (width, batch, features, height).
+    "conv_in_other_places": (
+        lambda a: a.reshape((2, 4, 3, 1)).conv_general_dilated(
+            a.slice((0, 0), (2, 6)).reshape((3, 2, 2, 1)),
+            (1, 1),
+            ((1, 0), (0, 0)),
+            (2, 1),
+            (1, 1),
+            3,
+            0,
+            2,
+            0,
+            1,
+            2,
+            (1, 2),
+            (1, 3),
+            (3, 0),
+        ),
+        lambda t: torch.nn.functional.conv2d(
+            torch.nn.functional.pad(
+                torch.stack([t.reshape(1, 2, 4, 3), torch.zeros(1, 2, 4, 3)], 3).reshape(
+                    1, 2, 8, 3
+                )[:, :, :7],
+                (0, 0, 1, 0),
+            ),
+            t[:2].reshape(3, 2, 2, 1).permute(0, 2, 1, 3),
+        ).permute(3, 0, 1, 2),
+    ),
 }
 
 
@@ -115,10 +176,67 @@ def test_loops_and_branches():
             lambda s: xb.Op.tuple([s.get_tuple_element(0) / 2, s.get_tuple_element(1) + 1]),
         )
         count = end.get_tuple_element(1)
-        return (count > 2).mkconditional(count, lambda n: n * 10, count, lambda n: n)
+        return (count > 2).conditional(count, count, lambda n: n * 10, lambda n: n)
 
     # 16 -> 8 -> 4 -> 2 -> 1
     assert on_device(halve_until_small, torch.full((4,), 4.0)).item() == 40
+
+
+def test_loops_and_branches_of_several_values():
+    def program(a):
+        zero = xb.Op.scalar(a.builder(), 0, xb.Type.S64)
+        end = xb.Op.mkwhile(
+            [a, zero],
+            lambda x, n, by: x.reduce_all(0.0, lambda p, q: p + q) > 1.0,
+            lambda x, n, by: xb.Op.tuple([x / by, n + 1]),
+            by=2.0,
+        )
+        count = end.get_tuple_element(1)
+        assert end.shape().tuple_size() == 2 and end.shape().tuple_shape(1) == count.shape()
+        return (count > 2).mkconditional(
+            [count, zero], lambda n, z: xb.Op.tuple([n, z]), lambda n, z: xb.Op.tuple([z, n])
+        )
+
+    count, zero = xor.register("program", program)(torch.full((4,), 4.0, device="xla"))
+    assert (count.item(), zero.item()) == (4, 0)
+
+
+def test_select_and_scatter_is_the_gradient_of_pooling():
+    x, source = data(4, 6), data(2, 3)
+
+    def backward(a, b):
+        return a.select_and_scatter(
+            b, 0.0, (2, 2), (2, 2), lambda p, q: p >= q, lambda p, q: p + q, "valid"
+        )
+
+    wanted = x.clone().requires_grad_()
+    torch.nn.functional.max_pool2d(wanted[None], 2)[0].backward(source)
+    torch.testing.assert_close(on_device(backward, x, source), wanted.grad)
+    # Overlapping windows, at whose border is nothing.
+    source = data(4, 6)
+    wanted = x.clone().requires_grad_()
+    torch.nn.functional.max_pool2d(wanted[None], 3, 1, padding=1)[0].backward(source)
+
+    def overlapping(a, b):
+        return a.select_and_scatter_with_general_padding(
+            b, 0.0, (3, 3), (1, 1), lambda p, q: p >= q, lambda p, q: p + q, ((1, 1), (1, 1))
+        )
+
+    torch.testing.assert_close(on_device(overlapping, x, source), wanted.grad)
+
+
+def test_functions_of_operations_and_computations_as_functions():
+    shape = xb.mkshape(xb.Type.F32, (4, 6))
+    add = xb.Op.make_computation("add", lambda a, b: a + b, [shape, xb.Op(X.to("xla"))])
+    assert xb.Op.make_computation("again", add, []) is add
+    function = xb.xla_computation_as_func(add)
+    torch.testing.assert_close(function(X.to("xla"), X.to("xla")).cpu(), X * 2)
+    assert xb.tensor_shape(X) == shape and xb.Op.to_torch_type(xb.Type.F32) == torch.float32
+    assert xb.Op.from_torch_type(torch.bool) == xb.Type.PRED
+    nested = xb.XlaCallable(lambda x, by: {"twice": x["a"] * by})
+    torch.testing.assert_close(nested({"a": X.to("xla")}, by=2.0)["twice"].cpu(), X * 2)
+    with pytest.raises(NotImplementedError, match="every size is a constant"):
+        xb.Op(X.to("xla")).set_dimension_size(None, 0)
 
 
 def test_operator_has_constants_tuples_and_gradients():
@@ -205,27 +323,27 @@ def test_gather_as_xla_defines_it():
     indices = torch.tensor([[1, 2], [9, 9]])
 
     def windows(a, at):
-        return a.gather(at, (1, 3), (0,), (0,), (0, 1), 1)
+        return a.gather(at, (0,), (0,), (0, 1), 1, slice_sizes=(1, 3))
 
     want = torch.stack([X[1, 2:5], X[3, 3:6]], dim=1)
     torch.testing.assert_close(on_device(windows, X, indices), want)
 
     # Index vectors along the first dimension, in the other order, of a batch of two dimensions.
     def elements(a, at):
-        return a.gather(at, (1, 1), (), (0, 1), (1, 0), 0)
+        return a.gather(at, (), (0, 1), (1, 0), 0)
 
     at = torch.tensor([[[0, 5], [1, 2]], [[3, 0], [2, 2]]])
     torch.testing.assert_close(on_device(elements, X, at), X[at[1], at[0]])
 
     # Rows, as an embedding takes them: the indices are numbers.
     def rows(a, at):
-        return a.gather(at, (1, 6), (1,), (0,), (0,), 1)
+        return a.gather(at, (1,), (0,), (0,), 1)
 
     torch.testing.assert_close(on_device(rows, X, torch.tensor([3, 0, 3])), X[[3, 0, 3]])
     with pytest.raises(ValueError, match="a slice size for each of 2 dimensions"):
-        on_device(lambda a, at: a.gather(at, (1,), (1,), (0,), (0,), 1), X, torch.tensor([0]))
+        on_device(lambda a, at: a.gather(at, (1,), (0,), (0,), 1, None, (1,)), X, torch.tensor([0]))
     with pytest.raises(ValueError, match="expected index vectors of 2 numbers"):
-        on_device(lambda a, at: a.gather(at, (1, 1), (), (0, 1), (0, 1), 1), X, torch.tensor([0]))
+        on_device(lambda a, at: a.gather(at, (), (0, 1), (0, 1), 1), X, torch.tensor([0]))
 
 
 COMBINERS = {
@@ -276,15 +394,14 @@ def test_sort_by_a_comparator(size):
     places = torch.arange(size).expand(3, size)
 
     def by_remainder(a, b):
-        both = xb.Op.tuple([a, b])
-        ordered = both.sort(1, comparator=lambda x, y, i, j: x.rem(3.0) > y.rem(3.0))
+        ordered = xb.Op.sort([a, b], lambda x, y, i, j: x.rem(3.0) > y.rem(3.0), 1)
         return xb.Op.tuple([ordered.get_tuple_element(0), ordered.get_tuple_element(1)])
 
     op = xor.register("by_remainder", by_remainder)
     values, order = (t.cpu() for t in op(keys.to("xla"), places.to("xla")))
     want = keys.fmod(3).sort(dim=1, descending=True, stable=True).indices
     assert torch.equal(order, want) and torch.equal(values, keys.gather(1, want))
-    falling = on_device(lambda a: a.sort(0, comparator=lambda x, y: x > y), keys)
+    falling = on_device(lambda a: xb.Op.sort([a], lambda x, y: x > y, 0), keys)
     assert torch.equal(falling, keys.sort(0, descending=True).values)
 
 
@@ -292,7 +409,7 @@ def test_sort_of_several_by_the_first():
     keys, values = data(6), torch.arange(6)
 
     def both(a, b):
-        return xb.Op.tuple([a, b]).sort(0, descending=True).get_tuple_element(1)
+        return xb.Op.sort([a, b], lambda x, y, i, j: x > y, 0).get_tuple_element(1)
 
     assert torch.equal(on_device(both, keys, values), keys.argsort(descending=True))
 

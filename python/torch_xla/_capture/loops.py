@@ -110,19 +110,19 @@ class _NoGradients(torch.autograd.Function):
         )
 
 
-def fori_loop(lower: Any, upper: Any, body_fun: Callable[..., Any], *inputs: Any) -> Any:
+def fori_loop(lower: Any, upper: Any, body_fun: Callable[..., Any], *input_value: Any) -> Any:
     """Apply `body_fun` for each number from `lower` up to `upper`, as one loop of the program.
 
-    As `for i in range(lower, upper): inputs = body_fun(i, *inputs)`, where `i` is a tensor.
+    As `for i in range(lower, upper): input_value = body_fun(i, *input_value)`; `i` is a tensor.
 
     Gradients flow through it, also to what `body_fun` takes from elsewhere. For them the number of
     turns must be known when it is recorded, so that bounds that are xla tensors are read then;
     without gradients, nothing is read.
 
     Returns:
-        What the last turn returned: a tensor if there is one of `inputs`, else a tuple.
+        What the last turn returned: a tensor if there is one of `input_value`, else a tuple.
     """
-    carried = _on_device(inputs)
+    carried = _on_device(input_value)
     device = torch.device("xla", regions.device_of(carried))
 
     def turn(index: torch.Tensor, *values: torch.Tensor) -> list[torch.Tensor]:

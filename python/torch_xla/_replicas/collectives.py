@@ -126,7 +126,8 @@ def all_reduce_bucketized_gradients(
         all_reduce(REDUCE_SUM, bucket, scale, groups, pin_layout)
         return bucket
 
-    CoalescingBuckets(reduce, gradients, None, groups, bucket_cap_mb or _UNBOUNDED_MB)()
+    cap = bucket_cap_mb or _UNBOUNDED_MB
+    CoalescingBuckets(reduce, gradients, bucket_cap_mb=cap, groups=groups)()
 
 
 def all_gather(
@@ -175,9 +176,9 @@ def all_gather_bucketized(
     groups: Groups = None,
     output: Any = None,
     pin_layout: bool = False,
+    bucket_cap_mb: int = 160,
     channel_id: int | None = None,
     use_global_device_ids: bool | None = None,
-    bucket_cap_mb: int = 160,
 ) -> Any:
     """`all_gather` of a list. XLA runs what each needs when it is there, so pieces of
     `bucket_cap_mb` megabytes are accepted and not made."""
@@ -194,9 +195,9 @@ def reduce_scatter_bucketized(
     groups: Groups = None,
     output: Any = None,
     pin_layout: bool = False,
+    bucket_cap_mb: int = 160,
     channel_id: int | None = None,
     use_global_device_ids: bool | None = None,
-    bucket_cap_mb: int = 160,
 ) -> Any:
     """`reduce_scatter` of a list; of `bucket_cap_mb` as for `all_gather_bucketized`."""
     del bucket_cap_mb, use_global_device_ids, channel_id
@@ -352,8 +353,8 @@ class CoalescingBuckets:
         func: takes a list of tensors, and the list for its results if there is one.
         input_list: the tensors.
         output_list: tensors for the results.
-        groups: the replicas.
         bucket_cap_mb: how much is collected.
+        groups: the replicas.
     """
 
     def __init__(
@@ -361,29 +362,39 @@ class CoalescingBuckets:
         func: Callable[..., list[torch.Tensor]],
         input_list: Sequence[torch.Tensor],
         output_list: Sequence[torch.Tensor] | None = None,
-        groups: Groups = None,
         bucket_cap_mb: int = 160,
+        groups: Groups = None,
     ) -> None:
         own_group("CoalescingBuckets", groups)  # raises if they are none
         self._func = func
         self._inputs = list(input_list)
         self._outputs = list(output_list) if output_list is not None else None
         self._limit = bucket_cap_mb * 1024 * 1024
+        self._bucket: list[torch.Tensor] = []
+        self._bucket_outputs: list[torch.Tensor] = []
+        self._size = 0
+        self._results: list[torch.Tensor] = []
 
     def __call__(self) -> list[torch.Tensor]:
         """The results, in the order of the tensors."""
-        results: list[torch.Tensor] = []
-        start, size = 0, 0
         for i, tensor in enumerate(self._inputs):
-            if i > start and size + tensor.nbytes > self._limit:
-                results += self._flush(start, i)
-                start, size = i, 0
-            size += tensor.nbytes
-        return results + self._flush(start, len(self._inputs))
+            self.add(tensor, i)
+        self.flush()
+        results, self._results = self._results, []
+        return results
 
-    def _flush(self, start: int, end: int) -> list[torch.Tensor]:
-        if start == end:
-            return []
-        if self._outputs is None:
-            return self._func(self._inputs[start:end])
-        return self._func(self._inputs[start:end], self._outputs[start:end])
+    def add(self, tensor: torch.Tensor, idx: int) -> None:
+        """Put a tensor, the `idx`-th, into the bucket, which is handed over first if it is full."""
+        if self._bucket and self._size + tensor.nbytes > self._limit:
+            self.flush()
+        self._bucket.append(tensor)
+        self._size += tensor.nbytes
+        if self._outputs is not None:
+            self._bucket_outputs.append(self._outputs[idx])
+
+    def flush(self) -> None:
+        """Hand what is in the bucket to `func`."""
+        if self._bucket:
+            outputs = [] if self._outputs is None else [self._bucket_outputs]
+            self._results += self._func(self._bucket, *outputs)
+        self._bucket, self._bucket_outputs, self._size = [], [], 0

@@ -9,8 +9,8 @@ from typing import Any, Generic, TypeVar
 T = TypeVar("T")
 
 
-class Queue(Generic[T]):
-    """A bounded queue with an end.
+class QueueBase:
+    """What has room for a number of items, and an end.
 
     Args:
         maxsize: `put` waits while there are that many items.
@@ -18,9 +18,8 @@ class Queue(Generic[T]):
 
     def __init__(self, maxsize: int = 1024) -> None:
         if maxsize < 1:
-            raise ValueError(f"Queue: maxsize must be positive, got {maxsize}")
+            raise ValueError(f"{type(self).__name__}: maxsize must be positive, got {maxsize}")
         self._maxsize = maxsize
-        self._items: collections.deque[T] = collections.deque()  # under _changed
         self._is_closed_for_writing = False  # under _changed
         self._is_closed = False  # under _changed
         self._changed = threading.Condition()
@@ -28,6 +27,30 @@ class Queue(Generic[T]):
     def max_size(self) -> int:
         """How many items there may be."""
         return self._maxsize
+
+    def close_write(self) -> None:
+        """No more items: readers get those that are there, then the end."""
+        with self._changed:
+            self._is_closed_for_writing = True
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """The end for both sides, now."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+
+
+class Queue(QueueBase, Generic[T]):
+    """A bounded queue with an end.
+
+    Args:
+        maxsize: `put` waits while there are that many items.
+    """
+
+    def __init__(self, maxsize: int = 1024) -> None:
+        super().__init__(maxsize)
+        self._items: collections.deque[T] = collections.deque()  # under _changed
 
     def put(self, item: T) -> bool:
         """Append an item, when there is room. False, and it is dropped, if the queue was closed."""
@@ -57,15 +80,8 @@ class Queue(Generic[T]):
             self._changed.notify_all()
             return item
 
-    def close_write(self) -> None:
-        """No more items: readers get those that are there, then the end."""
-        with self._changed:
-            self._is_closed_for_writing = True
-            self._changed.notify_all()
-
     def close(self) -> None:
         """The end for both sides, now."""
         with self._changed:
-            self._is_closed = True
             self._items.clear()
-            self._changed.notify_all()
+        super().close()

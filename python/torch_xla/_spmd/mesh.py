@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from torch_xla import _other_names
 from torch_xla._spmd.mode import runtime_device_count
 
 
@@ -67,6 +68,22 @@ class Mesh:
         """The dimension of that name, or None."""
         names = self.axis_names or ()
         return names.index(name) if name in names else None
+
+    get_op_sharding = get_op_sharding_v2 = _other_names.Refused(
+        "torch_xla.distributed.spmd.Mesh.get_op_sharding",
+        "shardings are texts, not objects of XLA",
+        "call ShardingSpec.xla_spec or spmd.sharding_text",
+    )
+    from_str = _other_names.Refused(
+        "torch_xla.distributed.spmd.Mesh.from_str",
+        "meshes are not read from texts",
+        "call Mesh(device_ids, mesh_shape, axis_names)",
+    )
+    get_jax_mesh = _other_names.Refused(
+        "torch_xla.distributed.spmd.Mesh.get_jax_mesh",
+        "JAX's devices belong to another client than these",
+        "call jax.sharding.Mesh on JAX's",
+    )
 
     def __eq__(self, other: object) -> bool:
         return (

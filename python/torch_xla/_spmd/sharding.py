@@ -51,6 +51,20 @@ class ShardingSpec:
         """Whether a tensor has as many dimensions as the specification."""
         return len(t.shape) == len(self.partition_spec)
 
+    def xla_spec(self, t: torch.Tensor) -> str | None:
+        """How a tensor lies by this, as XLA prints it; None if it can't."""
+        if not self.can_apply(t):
+            return None
+        return _text_of(self)
+
+    def apply(self, t: torch.Tensor) -> None:
+        """Say that a tensor lies so.
+
+        Raises:
+            ValueError: the specification does not fit the tensor.
+        """
+        place("ShardingSpec.apply", t, self)
+
 
 @dataclasses.dataclass(frozen=True)
 class XLAShard:
@@ -58,6 +72,11 @@ class XLAShard:
 
     data: torch.Tensor
     replica_id: int = 0
+
+    @property
+    def unpadded_data(self) -> torch.Tensor:
+        """The data: on one device there is no padding."""
+        return self.data
 
 
 # By id, as tensors compare by value. An entry goes with its tensor.
@@ -171,13 +190,17 @@ def sharding_text(t: torch.Tensor) -> str:
     """The same as XLA prints it: "{devices=[2,1]0,1}", "{replicated}", "{manual}", or no text.
     Each number is a device, in the order of the tiles; those that hold the same tile are the last
     dimension."""
-    spec, kind = sharding_of(t), sharding_type(t)
+    spec = sharding_of(t)
     if spec is None:
         return ""
-    if kind in (ShardingType.MANUAL, ShardingType.REPLICATED):
-        return "{manual}" if kind == ShardingType.MANUAL else "{replicated}"
+    return "{manual}" if sharding_type(t) == ShardingType.MANUAL else _text_of(spec)
+
+
+def _text_of(spec: ShardingSpec) -> str:
     sizes = spec.mesh.mesh_shape
     used = _axes("sharding_text", spec.mesh, spec.partition_spec)
+    if not used:
+        return "{replicated}"
     tiles = [
         math.prod(sizes[axis] for axis in _axes("sharding_text", spec.mesh, (entry,)))
         for entry in spec.partition_spec

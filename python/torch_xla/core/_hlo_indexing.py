@@ -209,3 +209,14 @@ def _exchanged(
         torch.stack([torch.where(keeps, x, y), torch.where(keeps, y, x)], dim=-2).reshape(sizes)
         for x, y in zip(low, high, strict=True)
     ]
+
+
+def leading_zeros(x: Tensor) -> Tensor:
+    """How many bits before the first that is set, of each integer."""
+    width = 8 * x.itemsize
+    bits = x.view(torch.int64) if width == 64 else x.to(torch.int64) & ((1 << width) - 1)
+    used = torch.zeros_like(bits)
+    for i in range(width - 1):
+        used = used + ((bits >> i) > 0)
+    is_top_set = (bits >> (width - 1)) & 1
+    return torch.where(is_top_set == 1, 0, width - used).to(x.dtype)

@@ -10,10 +10,17 @@ from torch import Tensor, nn
 from torch_xla._replicas import batch_norm, collectives, meetings, world
 
 
-class _AllReduce(torch.autograd.Function):
+class AllReduce(torch.autograd.Function):
+    """`all_reduce` as an autograd function; only sums have a gradient."""
+
     @staticmethod
     def forward(
-        ctx: Any, input: Tensor, reduce_type: str, scale: float, groups: Any, pin_layout: bool
+        ctx: Any,
+        input: Tensor,
+        reduce_type: str,
+        scale: float,
+        groups: Any,
+        pin_layout: bool = True,
     ) -> Tensor:
         ctx.arguments = reduce_type, scale, groups, pin_layout
         ctx.save_for_backward(input)
@@ -40,13 +47,15 @@ def all_reduce(
     pin_layout: bool = True,
 ) -> Tensor:
     """`xm.all_reduce` of one tensor, with a gradient for sums."""
-    result: Tensor = _AllReduce.apply(  # type: ignore[no-untyped-call]
+    result: Tensor = AllReduce.apply(  # type: ignore[no-untyped-call]
         value, reduce_type, scale, groups, pin_layout
     )
     return result
 
 
-class _AllGather(torch.autograd.Function):
+class AllGather(torch.autograd.Function):
+    """`all_gather` as an autograd function."""
+
     @staticmethod
     def forward(ctx: Any, input: Tensor, dim: int) -> Tensor:
         ctx.dim = dim
@@ -63,8 +72,22 @@ class _AllGather(torch.autograd.Function):
 
 def all_gather(value: Tensor, dim: int = 0) -> Tensor:
     """`xm.all_gather` of one tensor; its gradient is the sum of the replicas' for this part."""
-    result: Tensor = _AllGather.apply(value, dim)  # type: ignore[no-untyped-call]
+    result: Tensor = AllGather.apply(value, dim)  # type: ignore[no-untyped-call]
     return result
+
+
+class AllReduceSumLayer(torch.autograd.Function):
+    """The sum over all replicas; its gradient is the sum of theirs."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        summed: Tensor = collectives.all_reduce(collectives.REDUCE_SUM, x)
+        return summed
+
+    @staticmethod
+    def backward(ctx: Any, grad_output: Tensor) -> Tensor:
+        summed: Tensor = collectives.all_reduce(collectives.REDUCE_SUM, grad_output)
+        return summed
 
 
 class SyncBatchNorm(nn.BatchNorm1d):
@@ -79,12 +102,12 @@ class SyncBatchNorm(nn.BatchNorm1d):
     def __init__(self, num_features: int, eps: float = 1e-5, momentum: float = 0.1) -> None:
         super().__init__(num_features, eps=eps, momentum=momentum)
 
-    def forward(self, input: Tensor) -> Tensor:
+    def forward(self, batch: Tensor) -> Tensor:
         """The batch, normalised: [batch, features, ...]."""
-        self._check_input_dim(input)
+        self._check_input_dim(batch)
         if world.world_size() == 1 or not self.training:
-            return super().forward(input)
-        return batch_norm.synchronized(self, input, meetings.whole_group().name)
+            return super().forward(batch)
+        return batch_norm.synchronized(self, batch, meetings.whole_group().name)
 
     def _check_input_dim(self, input: Tensor) -> None:
         if input.dim() < 2:

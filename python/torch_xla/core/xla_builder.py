@@ -16,15 +16,25 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from torch_xla import _XLAC, _custom_calls, _hlo_types
+from torch_xla import _XLAC, _custom_calls, _hlo_types, _other_names
 from torch_xla._capture import loops
 from torch_xla._hlo_types import Shape, Type
 from torch_xla.core import _hlo_indexing
+from torch_xla.core._jax_functions import JaxCallable as JaxCallable, call_jax as call_jax
+from torch_xla.core._windowed_op import WindowedOp, tensor_of as _tensor
 
-__all__ = ["Op", "Shape", "Type", "call_jax", "create_builder", "create_computation"]
+__all__ = [
+    "JaxCallable",
+    "Op",
+    "Shape",
+    "Type",
+    "XlaCallable",
+    "call_jax",
+    "create_builder",
+    "create_computation",
+]
 
 Dims = Sequence[int]
-Pair = tuple[int, int]
 
 
 class Builder:
@@ -53,14 +63,6 @@ class Computation:
         return ops[0] if len(ops) == 1 else ops
 
 
-def _tensor(value: Any, like: torch.Tensor) -> torch.Tensor:
-    if isinstance(value, Op):
-        return value.tensor
-    if isinstance(value, torch.Tensor):
-        return value
-    return torch.full((), value, dtype=like.dtype, device=like.device)
-
-
 def _binary(function: Callable[..., torch.Tensor]) -> Callable[[Op, Any], Op]:
     def method(self: Op, other: Any) -> Op:
         return Op(function(self.tensor, _tensor(other, self.tensor)))
@@ -82,23 +84,17 @@ def _unary(function: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[Op], O
     return method
 
 
-class Op:
+class Op(WindowedOp):
     """A value of a program.
 
     Args:
-        tensor: the xla tensor that it is.
+        op: the xla tensor that it is, or the tuple of them.
     """
 
-    def __init__(self, tensor: Any) -> None:
-        self._value = tensor
-
-    @property
-    def tensor(self) -> torch.Tensor:
-        if not isinstance(self._value, torch.Tensor):
-            raise TypeError("xla_builder: expected an array, got a tuple; use get_tuple_element")
-        return self._value
-
     def shape(self) -> Shape:
+        """Its type; a tuple's has those of the elements."""
+        if isinstance(self._value, tuple):
+            return Shape.of_tuple([Op(element).shape() for element in self._value])
         return Shape(_hlo_types.NAMES[self.tensor.dtype], tuple(self.tensor.shape))
 
     def builder(self) -> Builder:
@@ -110,10 +106,21 @@ class Op:
         return Op(self.tensor.to(_hlo_types.dtype_of(to_type)))
 
     def bitcast_convert(self, to_type: str) -> Op:
+        """The same bits as another type."""
         return Op(self.tensor.view(_hlo_types.dtype_of(to_type)))
 
-    def reshape(self, sizes: Dims) -> Op:
-        return Op(self.tensor.reshape(tuple(sizes)))
+    bitcast = bitcast_convert
+
+    def reshape(
+        self,
+        sizes: Dims,
+        dimensions: Dims | None = None,
+        inferred_dimension: int | None = None,
+    ) -> Op:
+        """The elements in another shape; with `dimensions`, read in that order of them."""
+        del inferred_dimension
+        tensor = self.tensor if dimensions is None else self.tensor.permute(*dimensions)
+        return Op(tensor.reshape([*sizes]))
 
     def dynamic_reshape(self, sizes: Dims) -> Op:
         return self.reshape(sizes)
@@ -139,7 +146,7 @@ class Op:
         index = tuple(map(slice, start_indices, limit_indices, steps))
         return Op(self.tensor[index])
 
-    def slice_in_dim(self, start_index: int, limit_index: int, stride: int, dimno: int) -> Op:
+    def slice_in_dim(self, start_index: int, limit_index: int, dimno: int, stride: int = 1) -> Op:
         index = [slice(None)] * self.tensor.dim()
         index[dimno] = slice(start_index, limit_index, stride)
         return Op(self.tensor[tuple(index)])
@@ -172,30 +179,15 @@ class Op:
         starts[dimno] = start_index
         return self.dynamic_update_slice(update, starts)
 
-    def pad(self, value: Any, config: Sequence[tuple[int, int, int]]) -> Op:
-        """`config` has (before, after, between) for each dimension; the first two may be
-        negative."""
-        sizes = [
-            max(before, 0) + max(after, 0) + size + max(size - 1, 0) * between
-            for size, (before, after, between) in zip(self.tensor.shape, config, strict=True)
-        ]
-        out = _tensor(value, self.tensor).expand(sizes).clone()
-        index = tuple(
-            slice(
-                max(before, 0), max(before, 0) + max(size - 1, 0) * (between + 1) + 1, between + 1
-            )
-            for size, (before, _, between) in zip(self.tensor.shape, config, strict=True)
-        )
-        out[index] = self.tensor
-        crop = tuple(
-            slice(max(-before, 0), size - max(-after, 0))
-            for size, (before, after, _) in zip(sizes, config, strict=True)
-        )
-        return Op(out[crop])
-
     def get_dimension_size(self, dimension: int) -> Op:
         size = self.tensor.shape[dimension]
         return Op(torch.full((), size, dtype=torch.int32, device=self.tensor.device))
+
+    def set_dimension_size(self, size: Op, dimension: int) -> Op:
+        """Not here: every size is a constant of its program."""
+        raise NotImplementedError(
+            "Op.set_dimension_size: every size is a constant of its program; pad, and mask"
+        )
 
     def index_select(self, dim: int, index: Op) -> Op:
         return Op(self.tensor.index_select(dim, index.tensor))
@@ -221,44 +213,6 @@ class Op:
         rest = [d for d in left + right if d not in summed and d not in batch]
         return Op(torch.einsum(self.tensor, left, other.tensor, right, batch + rest))
 
-    def conv(
-        self,
-        kernel: Op,
-        window_strides: Dims,
-        feature_group_count: int = 1,
-        padding: Sequence[Pair] | str = "valid",
-        rhs_dilation: Dims | None = None,
-    ) -> Op:
-        """Of (batch, features, spatial...) with (output features, input features, spatial...)."""
-        count = self.tensor.dim() - 2
-        dilation = list(rhs_dilation or [1] * count)
-        if isinstance(padding, str):
-            padding = self._named_padding(padding, kernel, window_strides, dilation)
-        padded = self.pad(0, [(0, 0, 0), (0, 0, 0), *((a, b, 0) for a, b in padding)])
-        result = torch.convolution(
-            padded.tensor, kernel.tensor, None, list(window_strides), [0] * count, dilation, False,
-            [0] * count, feature_group_count,
-        )  # fmt: skip
-        return Op(result)
-
-    def conv_with_general_padding(
-        self, kernel: Op, window_strides: Dims, padding: Sequence[Pair], **options: Any
-    ) -> Op:
-        return self.conv(kernel, window_strides, padding=padding, **options)
-
-    def _named_padding(self, name: str, kernel: Op, strides: Dims, dilation: Dims) -> list[Pair]:
-        if name.lower() == "valid":
-            return [(0, 0)] * len(strides)
-        if name.lower() != "same":
-            raise ValueError(f"conv: padding must be valid, same or pairs, got {name!r}")
-        pairs = []
-        for i, stride in enumerate(strides):
-            size = self.tensor.shape[2 + i]
-            window = (kernel.tensor.shape[2 + i] - 1) * dilation[i] + 1
-            total = max((-(-size // stride) - 1) * stride + window - size, 0)
-            pairs.append((total // 2, total - total // 2))
-        return pairs
-
     def triangular_solve(
         self,
         b: Op,
@@ -274,6 +228,8 @@ class Op:
                 a, b.tensor, upper=upper, left=left_side, unitriangular=unit_diagonal
             )
         )
+
+    triangualr_solve = triangular_solve  # as it is spelled elsewhere
 
     # Reductions, sorting, control flow.
 
@@ -295,26 +251,19 @@ class Op:
     def reduce_all(self, init_value: Any, computation: Callable[..., Op]) -> Op:
         return self.reduce(init_value, computation, range(self.tensor.dim()))
 
-    def reduce_window(
-        self,
-        init_value: Any,
+    @staticmethod
+    def map(
+        ops: Sequence[Op],
         computation: Callable[..., Op],
-        window_dimensions: Dims,
-        window_strides: Dims,
-        padding: Sequence[Pair] | str = "valid",
+        dimensions: Dims,
+        static_operands: Sequence[Any] = (),
+        builder: Builder | None = None,
     ) -> Op:
-        if isinstance(padding, str):
-            if padding.lower() != "valid":
-                raise ValueError(f"reduce_window: padding must be valid or pairs, got {padding!r}")
-            padding = [(0, 0)] * len(window_dimensions)
-        x = self.pad(init_value, [(a, b, 0) for a, b in padding]).tensor
-        for i, (size, stride) in enumerate(zip(window_dimensions, window_strides, strict=True)):
-            x = x.unfold(i, size, stride)
-        count = len(window_dimensions)
-        return Op(x).reduce(init_value, computation, range(count, 2 * count))
-
-    def map(self, computation: Callable[..., Op], *others: Op) -> Op:
-        return computation(self, *others)
+        """`computation` of the elements of arrays of one shape, along all dimensions."""
+        del dimensions, builder
+        if static_operands:
+            raise NotImplementedError("Op.map: expected no static_operands, as XLA does")
+        return computation(*ops)
 
     def select(self, true_value: Op, false_value: Op) -> Op:
         return Op(torch.where(self.tensor, true_value.tensor, false_value.tensor))
@@ -323,40 +272,56 @@ class Op:
         low, high = (_tensor(value, self.tensor) for value in (min_value, max_value))
         return Op(torch.minimum(torch.maximum(self.tensor, low), high))
 
+    @staticmethod
     def sort(
-        self,
-        dimension: int = -1,
-        descending: bool = False,
+        ops: Sequence[Op],
         comparator: Callable[..., Op] | None = None,
+        dimension: int | None = None,
+        is_stable: bool | None = None,
     ) -> Op:
-        """An array or a tuple of arrays of one shape, which are ordered together; equals keep their
-        order. `comparator` of two elements of each array, (a0, b0, a1, b1, ...), says whether the
-        first come before the second; by default the first array's lesser one does."""
-        tensors = self._value if isinstance(self._value, tuple) else (self.tensor,)
+        """Arrays of one shape, which are ordered together; equals keep their order.
+
+        Args:
+            ops: the arrays. The result is a tuple of them, or the one.
+            comparator: of two elements of each array, (a0, b0, a1, b1, ...), whether the first come
+                before the second; by default the first array's lesser one does.
+            dimension: along which; the last by default.
+            is_stable: it always is.
+        """
+        del is_stable
+        tensors = [op.tensor for op in ops]
+        along = -1 if dimension is None else dimension
         if comparator is None and len(tensors) == 1:
-            return Op(tensors[0].sort(dim=dimension, descending=descending, stable=True).values)
+            return Op(tensors[0].sort(dim=along, stable=True).values)
 
         def is_before(*values: torch.Tensor) -> torch.Tensor:
             if comparator is not None:
                 return comparator(*map(Op, values)).tensor
-            return values[0] > values[1] if descending else values[0] < values[1]
+            return values[0] < values[1]
 
-        results = _hlo_indexing.sort(tensors, is_before, dimension)
-        return Op(tuple(results) if isinstance(self._value, tuple) else results[0])
+        results = _hlo_indexing.sort(tensors, is_before, along)
+        return Op(tuple(results)) if len(results) > 1 else Op(results[0])
 
     def gather(
         self,
         start_indices: Op,
-        slice_sizes: Dims,
         offset_dims: Dims,
         collapsed_slice_dims: Dims,
         start_index_map: Dims,
         index_vector_dim: int,
+        indices_are_sorted: bool | None = None,
+        slice_sizes: Dims | None = None,
     ) -> Op:
-        """A window of `slice_sizes` at each index vector, moved inside if it is not."""
+        """A window of `slice_sizes` at each index vector, moved inside if it is not; by default of
+        size 1 along collapsed dimensions, and of all along the others."""
+        del indices_are_sorted
+        sizes = slice_sizes or [
+            1 if d in set(collapsed_slice_dims) else size
+            for d, size in enumerate(self.tensor.shape)
+        ]
         return Op(
             _hlo_indexing.gather(
-                self.tensor, start_indices.tensor, slice_sizes, offset_dims, collapsed_slice_dims,
+                self.tensor, start_indices.tensor, sizes, offset_dims, collapsed_slice_dims,
                 start_index_map, index_vector_dim,
             )
         )  # fmt: skip
@@ -370,9 +335,12 @@ class Op:
         inserted_window_dims: Dims,
         scatter_dims_to_operand_dims: Dims,
         index_vector_dim: int,
+        indices_are_sorted: bool | None = None,
+        unique_indices: bool | None = None,
     ) -> Op:
         """The array in which a window of updates at each index vector is combined with what is
         there by `computation` of both; windows that are not inside are left out."""
+        del indices_are_sorted, unique_indices
         return Op(
             _hlo_indexing.scatter(
                 self.tensor, scatter_indices.tensor, updates.tensor,
@@ -381,8 +349,10 @@ class Op:
             )
         )  # fmt: skip
 
-    def while_loop(self, condition: Callable[..., Op], body: Callable[..., Any]) -> Op:
-        """Of an array or a tuple, which both functions take and `body` returns."""
+    def while_loop(
+        self, condition_computation: Callable[..., Op], body_computation: Callable[..., Any]
+    ) -> Op:
+        """Of an array or a tuple, which both functions take and `body_computation` returns."""
         values = self._value if isinstance(self._value, tuple) else (self._value,)
         is_tuple = isinstance(self._value, tuple)
 
@@ -390,25 +360,66 @@ class Op:
             return Op(tuple(tensors) if is_tuple else tensors[0])
 
         def turn(*tensors: torch.Tensor) -> list[torch.Tensor]:
-            result = body(given(tensors))._value
+            result = body_computation(given(tensors))._value
             return list(result) if is_tuple else [result]
 
-        return given(loops.while_loop(lambda *ts: condition(given(ts)).tensor, turn, tuple(values)))
+        def goes_on(*tensors: torch.Tensor) -> torch.Tensor:
+            wanted: Op = condition_computation(given(tensors))
+            return wanted.tensor
+
+        return given(loops.while_loop(goes_on, turn, tuple(values)))
+
+    @staticmethod
+    def mkwhile(
+        ops: Sequence[Op],
+        condition_fn: Callable[..., Op],
+        body_fn: Callable[..., Op],
+        **kwargs: Any,
+    ) -> Op:
+        """`Op.tuple(ops).while_loop` of functions that take the tuple's elements one by one; the
+        second returns a tuple."""
+
+        def apart(fn: Callable[..., Op]) -> Callable[[Op], Op]:
+            return lambda state: fn(*map(Op, state._value), **kwargs)
+
+        return Op.tuple(ops).while_loop(apart(condition_fn), apart(body_fn))
+
+    def conditional(
+        self,
+        true_operand: Op,
+        false_operand: Op,
+        true_computation: Callable[..., Op],
+        false_computation: Callable[..., Op],
+    ) -> Op:
+        """`true_computation(true_operand)` where this, one flag, is true, else the other."""
+        operands = [true_operand, false_operand]
+        return self._branch(
+            operands, lambda a, b: true_computation(a), lambda a, b: false_computation(b)
+        )
 
     def mkconditional(
         self,
-        true_operand: Op,
-        true_computation: Callable[..., Op],
-        false_operand: Op,
-        false_computation: Callable[..., Op],
+        ops: Sequence[Op],
+        true_fn: Callable[..., Op],
+        false_fn: Callable[..., Op],
+        **kwargs: Any,
     ) -> Op:
-        result = loops.cond_operator(
-            self.tensor,
-            lambda a, b: true_computation(Op(a)).tensor,
-            lambda a, b: false_computation(Op(b)).tensor,
-            [true_operand.tensor, false_operand.tensor],
+        """`true_fn(*ops)` where this, one flag, is true, else `false_fn(*ops)`."""
+        return self._branch(
+            ops, lambda *given: true_fn(*given, **kwargs), lambda *given: false_fn(*given, **kwargs)
         )
-        return Op(result)
+
+    def _branch(
+        self, ops: Sequence[Op], true_fn: Callable[..., Op], false_fn: Callable[..., Op]
+    ) -> Op:
+        def on_tensors(fn: Callable[..., Op]) -> Callable[..., Any]:
+            return lambda *tensors: fn(*map(Op, tensors))._value
+
+        tensors = [op.tensor for op in ops]
+        result = loops.cond_operator(
+            self.tensor, on_tensors(true_fn), on_tensors(false_fn), tensors
+        )
+        return Op(tuple(result) if isinstance(result, (list, tuple)) else result)
 
     def optimization_barrier(self) -> Op:
         """The value or the tuple, which the compiler takes for a new one."""
@@ -434,8 +445,33 @@ class Op:
             )
         )
 
-    def call(self, computation: Callable[..., Op], *others: Op) -> Op:
-        return computation(self, *others)
+    @staticmethod
+    def call(
+        computation: Callable[..., Op], ops: Sequence[Op], builder: Builder | None = None
+    ) -> Op:
+        """What a computation gives for these operands."""
+        del builder
+        return computation(*ops)
+
+    @staticmethod
+    def make_computation(
+        name: str,
+        computation: Callable[..., Op] | Computation,
+        args_or_shapes: Sequence[Op | Shape],
+        **kwargs: Any,
+    ) -> Computation:
+        """`create_computation` for parameters of the shapes of these, which may be `Op`s; what is a
+        computation already, as it is."""
+        if isinstance(computation, Computation):
+            return computation
+        shapes = [x.shape() if isinstance(x, Op) else x for x in args_or_shapes]
+        return create_computation(name, computation, shapes, **kwargs)
+
+    wrap_function = _other_names.Refused(
+        "torch_xla.core.xla_builder.Op.wrap_function",
+        "functions on Ops are computations as they are",
+        "pass the function",
+    )
 
     def get_tuple_element(self, index: int) -> Op:
         return Op(self._value[index])
@@ -444,6 +480,9 @@ class Op:
 
     def zeros_like(self) -> Op:
         return Op(torch.zeros_like(self.tensor))
+
+    def ones_like(self) -> Op:
+        return Op(torch.ones_like(self.tensor))
 
     def scalar_like(self, value: float) -> Op:
         return Op(_tensor(value, self.tensor))
@@ -468,11 +507,11 @@ class Op:
 
     @staticmethod
     def minval(builder: Builder, dtype: str = Type.F32) -> Op:
-        return Op.scalar(builder, _limits(dtype).min, dtype)
+        return Op.scalar(builder, _hlo_types.limits(dtype).min, dtype)
 
     @staticmethod
     def maxval(builder: Builder, dtype: str = Type.F32) -> Op:
-        return Op.scalar(builder, _limits(dtype).max, dtype)
+        return Op.scalar(builder, _hlo_types.limits(dtype).max, dtype)
 
     @staticmethod
     def iota(builder: Builder, shape: Shape, iota_dimension: int) -> Op:
@@ -486,6 +525,22 @@ class Op:
     def linspace(builder: Builder, dtype: str, start: Any, end: Any, count: int) -> Op:
         found = _hlo_types.dtype_of(dtype)
         return Op(torch.linspace(start, end, count, dtype=found, device="xla"))
+
+    @staticmethod
+    def concat_in_dim(ops: Sequence[Op], dimension: int, builder: Builder | None = None) -> Op:
+        """Arrays one after the other along a dimension."""
+        del builder
+        return Op(torch.cat([op.tensor for op in ops], dim=dimension))
+
+    @staticmethod
+    def to_torch_type(dtype: str) -> torch.dtype:
+        """The dtype of one of `Type`'s names."""
+        return _hlo_types.dtype_of(dtype)
+
+    @staticmethod
+    def from_torch_type(dtype: torch.dtype) -> str:
+        """The name that `Type` has for a dtype."""
+        return _hlo_types.NAMES[dtype]
 
     @staticmethod
     def tuple(ops: Sequence[Op], builder: Builder | None = None) -> Op:
@@ -530,6 +585,10 @@ class Op:
     pow = _binary(torch.pow)
     atan2 = _binary(torch.atan2)
     abs = _unary(torch.abs)
+    clz = _unary(_hlo_indexing.leading_zeros)
+    conj = _unary(torch.conj_physical)
+    real = _unary(torch.real)
+    imag = _unary(torch.imag)
     acos = _unary(torch.acos)
     asin = _unary(torch.asin)
     atan = _unary(torch.atan)
@@ -538,7 +597,7 @@ class Op:
     cosh = _unary(torch.cosh)
     erf = _unary(torch.erf)
     erfc = _unary(torch.erfc)
-    erfinv = _unary(torch.erfinv)
+    erfinv = erfinf = _unary(torch.erfinv)  # the second as it is spelled elsewhere
     exp = _unary(torch.exp)
     expm1 = _unary(torch.expm1)
     floor = _unary(torch.floor)
@@ -558,11 +617,6 @@ class Op:
     tanh = _unary(torch.tanh)
 
 
-def _limits(dtype: str) -> Any:
-    found = _hlo_types.dtype_of(dtype)
-    return torch.finfo(found) if found.is_floating_point else torch.iinfo(found)
-
-
 # The builder whose parameters were asked for last: `Op.build` is not told.
 _latest_builder: list[Builder] = []
 
@@ -578,16 +632,17 @@ def create_builder(name: str) -> Builder:
     return Builder(name)
 
 
-def mkshape(dtype: str, sizes: Dims, dynamic_dims: Sequence[bool] | None = None) -> Shape:
-    return Shape.create(dtype, sizes, dynamic_dims)
+def mkshape(dtype: str, sizes: Dims, dynamic_dimensions: Sequence[bool] | None = None) -> Shape:
+    """As `Shape.create`."""
+    return Shape.create(dtype, sizes, dynamic_dimensions)
 
 
-def mkparam(builder: Builder, number: int, shape: Shape) -> Op:
-    """Parameter `number` of the program."""
+def mkparam(builder: Builder, param_no: int, shape: Shape) -> Op:
+    """Parameter `param_no` of the program."""
     dtype = _hlo_types.dtype_of(shape.dtype)
-    builder.parameters[number] = torch.zeros(shape.sizes, dtype=dtype, device="xla")
+    builder.parameters[param_no] = torch.zeros(shape.sizes, dtype=dtype, device="xla")
     _latest_builder[:] = [builder]
-    return Op(builder.parameters[number])
+    return Op(builder.parameters[param_no])
 
 
 def create_param(builder: Builder, number: int, dtype: str, sizes: Dims) -> Op:
@@ -625,10 +680,61 @@ def create_computation(
     return _computation(name, tensors, result._value, functools.partial(fn, **kwargs))
 
 
-def computation_from_module_proto(name: str, text: str, results: Sequence[Shape]) -> Computation:
-    """A StableHLO module as a computation with these results."""
+def computation_from_module_proto(
+    name: str, proto: str, results: Sequence[Shape] | None = None
+) -> Computation:
+    """A StableHLO module, as text, as a computation with these results.
+
+    Raises:
+        NotImplementedError: it is a serialized HLO module, or without `results`.
+    """
+    if not isinstance(proto, str) or results is None:
+        raise NotImplementedError(
+            "computation_from_module_proto: HLO's protobuf is not read here; expected StableHLO as "
+            "text, and the shapes of its results"
+        )
     types = [(_hlo_types.dtype_of(shape.dtype), shape.sizes) for shape in results]
-    return Computation(name, text, _hlo_types.text_of(types), None)
+    return Computation(name, proto, _hlo_types.text_of(types), None)
+
+
+def tensor_shape(tensor: torch.Tensor, device: str = "") -> Shape:
+    """The shape of a tensor, of any device."""
+    del device
+    return Shape(_hlo_types.NAMES[tensor.dtype], tuple(tensor.shape))
+
+
+def xla_computation_as_func(
+    computation: Computation, name: str | None = None
+) -> Callable[..., Any]:
+    """A computation as a function of xla tensors."""
+
+    def function(*tensors: torch.Tensor) -> Any:
+        result = computation(*map(Op, tensors))
+        if isinstance(result, list):
+            return [op.tensor for op in result]
+        return result._value
+
+    function.__name__ = name or computation.name
+    return function
+
+
+class XlaCallable:
+    """A function on `Op`s as a function of xla tensors in any nesting; other arguments are
+    constants."""
+
+    def __init__(self, xla_func: Callable[..., Any]) -> None:
+        self._function = xla_func
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        args, kwargs = pytree.tree_map_only(torch.Tensor, Op, (args, kwargs))
+        results = self._function(*args, **kwargs)
+        return pytree.tree_map(lambda x: x._value if isinstance(x, Op) else x, results)
+
+    specialize = _other_names.Refused(
+        "torch_xla.core.xla_builder.XlaCallable.specialize",
+        "a function is recorded by each call",
+        "call it",
+    )
 
 
 def get_computation_hlo(computation: Computation) -> str:
@@ -641,88 +747,4 @@ def create_placeholder_tensor(shape: Dims, dtype: torch.dtype) -> torch.Tensor:
     return torch.empty(tuple(shape), dtype=dtype, device="xla")
 
 
-class XlaCallable:
-    """A function of JAX as a function of xla tensors in any nesting.
-
-    It is lowered once per types of its tensors and values of its other arguments, and recorded as
-    part of the program. It has no gradients: see `assume_pure.j2t_autograd`.
-    """
-
-    def __init__(self, jax_func: Callable[..., Any], name: str | None = None) -> None:
-        self._function = jax_func
-        self.name = name or getattr(jax_func, "__name__", "jax_function")
-        self._lowered: dict[Any, tuple[str, list[tuple[torch.dtype, Dims]], Any]] = {}
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        leaves, spec = pytree.tree_flatten((args, kwargs))
-        tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
-        key = (spec, *(
-            (leaf.dtype, leaf.shape) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves
-        ))  # fmt: skip
-        found = self._lowered.get(key)
-        if found is None:
-            found = self._lowered[key] = self._lower(leaves, spec)
-        text, types, result_spec = found
-        results = torch.ops.xla._call_module(tensors, text, _hlo_types.text_of(types))
-        return pytree.tree_unflatten(results, result_spec)
-
-    def _lower(self, leaves: list[Any], spec: Any) -> tuple[str, Any, Any]:
-        import jax
-
-        result_spec: list[Any] = []
-
-        def function(*arrays: Any) -> list[Any]:
-            remaining = iter(arrays)
-            mixed = [next(remaining) if isinstance(x, torch.Tensor) else x for x in leaves]
-            args, kwargs = pytree.tree_unflatten(mixed, spec)
-            results, found = pytree.tree_flatten(self._function(*args, **kwargs))
-            result_spec.append(found)
-            return results
-
-        examples = [
-            jax.ShapeDtypeStruct(tuple(x.shape), _jax_dtype(x.dtype))
-            for x in leaves
-            if isinstance(x, torch.Tensor)
-        ]
-        # Every tensor is a parameter, used or not.
-        lowered = jax.jit(function, keep_unused=True).lower(*examples)
-        types = [(_torch_dtype(info.dtype), info.shape) for info in lowered.out_info]
-        return lowered.as_text(), types, result_spec[-1]
-
-
-def _jax_dtype(dtype: torch.dtype) -> Any:
-    import jax.numpy as jnp
-
-    return jnp.dtype("bool" if dtype == torch.bool else str(dtype).removeprefix("torch."))
-
-
-def _torch_dtype(dtype: Any) -> torch.dtype:
-    found = getattr(torch, str(dtype))
-    assert isinstance(found, torch.dtype)
-    return found
-
-
-_callables: dict[Any, XlaCallable] = {}
-
-
-def call_jax(
-    jax_func: Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any] | None = None,
-    name: str | None = None,
-    override_hash: Any = None,
-) -> Any:
-    """Record `jax_func(*args, **kwargs)` on xla tensors; needs the package `jax`.
-
-    Args:
-        jax_func: a function on JAX's arrays; numbers and texts among its arguments are constants.
-        args: tensors in any nesting, of dtypes that JAX has (64 bits only with `jax_enable_x64`).
-        kwargs: likewise.
-        name: for messages.
-        override_hash: what the function is known by, for one that is made anew for each call.
-    """
-    key = jax_func if override_hash is None else override_hash
-    found = _callables.get(key)
-    if found is None:
-        found = _callables[key] = XlaCallable(jax_func, name)
-    return found(*args, **(kwargs or {}))
+__getattr__ = _other_names.refusing(__name__)

@@ -11,7 +11,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import IO, Any
+from typing import IO, Any, TypedDict
 
 import torch
 
@@ -24,6 +24,7 @@ from torch_xla import (
     _memory,
     _mlir,
     _nested,
+    _other_names,
     _saving,
     _step_closures,
     runtime,
@@ -66,6 +67,9 @@ from torch_xla._replicas.uploads import send_cpu_data_to_device as send_cpu_data
 from torch_xla._replicas.world import is_master_ordinal as is_master_ordinal
 from torch_xla._saving import check_view_sharing as check_view_sharing
 from torch_xla.runtime import xla_device as xla_device
+
+# For operators of a program's own: `xm.XLA_LIB.define("scale(Tensor x) -> Tensor")`.
+XLA_LIB = torch.library.Library("xla", "FRAGMENT")
 
 # A state of a random generator as one integer: the seed, and above it how many draws were made.
 _SEED_BITS = 64
@@ -271,9 +275,17 @@ def get_stablehlo_bytecode(tensors: Sequence[torch.Tensor] | None = None) -> byt
     return _mlir.to_bytecode(get_stablehlo(tensors))
 
 
-def get_memory_info(device: DeviceLike = None) -> dict[str, int]:
+class MemoryInfo(TypedDict):
+    """What `get_memory_info` gives, in bytes."""
+
+    bytes_used: int
+    bytes_limit: int
+    peak_bytes_used: int
+
+
+def get_memory_info(device: DeviceLike = None) -> MemoryInfo:
     """The device's memory in bytes: `bytes_used`, `bytes_limit` and `peak_bytes_used`."""
-    return _memory.info(device)
+    return _memory.info(device)  # type: ignore[return-value]
 
 
 def _maybe_convert_to_cpu(data: Any, convert: bool = True) -> Any:
@@ -356,3 +368,6 @@ class RateTracker:
         """Items per second since the beginning."""
         seconds = time.monotonic() - self._start
         return self._count / seconds if seconds > 0 else 0.0
+
+
+__getattr__ = _other_names.refusing(__name__)

@@ -11,12 +11,12 @@ from torch_xla import _XLAC
 from torch_xla.core import xla_builder as xb
 
 
-class Operator:
-    """A function on `Op`s as a function on xla tensors."""
+class Op:
+    """A function on `xla_builder.Op`s as a function on xla tensors."""
 
-    def __init__(self, name: str, fn: Callable[..., xb.Op]) -> None:
+    def __init__(self, name: str, opfn: Callable[..., xb.Op]) -> None:
         self.name = name
-        self._fn = fn
+        self._fn = opfn
 
     def __call__(self, *args: torch.Tensor, **kwargs: Any) -> Any:
         """The result, or a tuple of them: `kwargs` are constants of the program."""
@@ -33,14 +33,14 @@ class Operator:
         return result
 
 
-def register(name: str, fn: Callable[..., xb.Op]) -> Operator:
+def register(name: str, opfn: Callable[..., xb.Op]) -> Op:
     """An operator for tensors.
 
     Args:
         name: under which graphs and profiles show what it records.
-        fn: takes an `Op` per tensor, and keyword arguments; returns an `Op`, or `Op.tuple` of
+        opfn: takes an `Op` per tensor, and keyword arguments; returns an `Op`, or `Op.tuple` of
             several.
 
     Gradients flow through what it records.
     """
-    return Operator(name, fn)
+    return Op(name, opfn)

@@ -6,6 +6,7 @@ import ast
 import re
 import statistics
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 # As XLA's own reports count: 1 MB is 1000 KB.
 _MEGABYTES = {"B": 1e-6, "KB": 1e-3, "MB": 1.0, "GB": 1e3, "TB": 1e6, "PB": 1e9}
@@ -38,20 +39,26 @@ def _parsed(text: str) -> tuple[float, str] | None:
     return None
 
 
-def parse_metrics_report(report: str) -> dict[str, float]:
+def parse_metrics_report(report: str, dehumanize: bool = True) -> dict[str, Any]:
     """The numbers of a metrics report.
+
+    Args:
+        report: what `metrics_report()` gave.
+        dehumanize: as numbers; else as the texts that are in the report, under keys without units.
 
     Returns:
         For metrics "CompileTime__TotalSamples", "CompileTime__Accumulator_sec" and
         "CompileTime__Percentile_99_sec", for counters "xla::add__Value". Times end in `_sec`, sizes
         in `_mb`. Lines that are none of a report are passed over.
     """
-    points: dict[str, float] = {}
+    points: dict[str, Any] = {}
     name = ""
 
     def add(key: str, text: str) -> None:
         found = _parsed(text)
-        if found is not None:
+        if found is not None and not dehumanize:
+            points[f"{name}__{key}"] = text
+        elif found is not None:
             points[f"{name}__{key}{found[1]}"] = found[0]
 
     for line in report.splitlines():

@@ -90,6 +90,18 @@ def compare_tensors(
     return "".join(lines)
 
 
+def tensor_file_compare(
+    path1: Path,
+    path2: Path,
+    rtol: float = 1e-5,
+    atol: float = 1e-8,
+    max_diffs: int = 25,
+) -> str:
+    """`compare_tensors` of two files that `save` wrote."""
+    tensor1, tensor2 = (torch.load(path, weights_only=True) for path in (path1, path2))
+    return compare_tensors(tensor1, tensor2, rtol, atol, max_diffs)
+
+
 def _tensors_of(folder: Path) -> dict[str, pathlib.Path]:
     root = pathlib.Path(folder)
     if not root.is_dir():
@@ -117,8 +129,7 @@ def compare(
         if name not in first or name not in second:
             lines.append(f"{name} is in {save_dir1 if name in first else save_dir2} alone\n")
             continue
-        tensor1, tensor2 = (torch.load(f[name], weights_only=True) for f in (first, second))
-        found = compare_tensors(tensor1, tensor2, rtol, atol, max_diffs)
+        found = tensor_file_compare(first[name], second[name], rtol, atol, max_diffs)
         if found:
             lines.append(f"{name}:\n")
             lines.extend(f"  {line}\n" for line in found.splitlines())

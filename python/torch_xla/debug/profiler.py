@@ -27,7 +27,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, TypeVar
 
-from torch_xla import _XLAC, _barriers, _causes, _files
+from torch_xla import _XLAC, _barriers, _causes, _files, _other_names
 from torch_xla._replicas import world
 from torch_xla.debug import _captures, _profiler_service, _xplane
 from torch_xla.debug._captures import Captures
@@ -357,3 +357,6 @@ def trace_detached(*args: Any, **kwargs: Any) -> threading.Thread:
     thread = threading.Thread(target=trace, args=args, kwargs=kwargs, name="xla-trace")
     thread.start()
     return thread
+
+
+__getattr__ = _other_names.refusing(__name__)

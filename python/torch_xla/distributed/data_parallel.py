@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from torch_xla import _devices
+from torch_xla import _devices, _other_names
 from torch_xla._devices import DeviceLike
 from torch_xla._replicas import meetings, world
 from torch_xla._torch import device_module
@@ -120,3 +120,6 @@ class DataParallel:
             meetings.begin_again()
             raise failures[0]
         return results
+
+
+__getattr__ = _other_names.refusing(__name__)

@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 
-from torch_xla import _barriers, _causes, _devices
+from torch_xla import _barriers, _causes, _devices, _other_names
 from torch_xla._devices import DeviceLike
-from torch_xla._replicas import loading
+from torch_xla._replicas import loading, uploads
 from torch_xla._spmd import sharding
 
 
@@ -112,8 +112,9 @@ class ParallelLoader:
                 raise ValueError(f"ParallelLoader: {name} must be positive, got {number!r}")
         if input_sharding is not None:
             sharding.check_input_sharding("ParallelLoader", input_sharding)
-        self.batches_per_execution = batches_per_execution
+        self._batches_per_execution = batches_per_execution
         self._cpu_loader = source
+        self._input_sharding = input_sharding
         self._devices = [torch.device("xla", _devices.index_of(device)) for device in devices]
         self._queues = {
             device: loading.DeviceQueues(loader_prefetch_size, device_prefetch_size)
@@ -126,6 +127,19 @@ class ParallelLoader:
             input_sharding,
             host_to_device_transfer_threads,
         )
+
+    @property
+    def batches_per_execution(self) -> int:
+        """After how many batches there is a barrier."""
+        return self._batches_per_execution
+
+    def send_cpu_data_to_device(self, batches: Sequence[Any], device: DeviceLike) -> list[Any]:
+        """Batches with every tensor inside of them on a device, as `xm.send_cpu_data_to_device`;
+        with the loader's sharding if it has one. What `next_item` gives is there already."""
+        sent: list[Any] = uploads.send_cpu_data_to_device(
+            list(batches), device, self._input_sharding
+        )
+        return sent
 
     def per_device_loader(self, device: DeviceLike) -> PerDeviceLoader:
         """The batches of one of the devices."""
@@ -204,3 +218,6 @@ class MpDeviceLoader:
         if name == "_loader":
             raise AttributeError(name)
         return getattr(self._loader, name)
+
+
+__getattr__ = _other_names.refusing(__name__)

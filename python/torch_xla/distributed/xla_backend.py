@@ -20,7 +20,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.rendezvous import register_rendezvous_handler
 
-from torch_xla import _XLAC
+from torch_xla import _XLAC, _other_names
 from torch_xla._replicas import batch_norm, device_mesh, functional, meetings, world
 
 _REDUCTIONS = {
@@ -153,9 +153,9 @@ class ProcessGroupXla(dist.ProcessGroup):
     def pg_name(self) -> str:
         return "xla"
 
-    def allreduce(self, tensors: Any, opts: Any = None) -> Any:
+    def allreduce(self, tensors: Any, all_reduce_options: Any = None) -> Any:
         given = _listed(tensors)
-        functional.all_reduce_(given, _reduction(opts), self._group.name)
+        functional.all_reduce_(given, _reduction(all_reduce_options), self._group.name)
         return _Recorded(given)
 
     allreduce_coalesced = allreduce
@@ -178,10 +178,15 @@ class ProcessGroupXla(dist.ProcessGroup):
     def _gathered(self, tensor: Tensor) -> list[Tensor]:
         return list(functional.all_gather(tensor, self._group.size, self._group.name).unbind(0))
 
-    def allgather(self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any = None) -> Any:
+    def allgather(
+        self,
+        output_tensors_list: list[list[Tensor]],
+        input_tensors: list[Tensor],
+        opts: Any = None,
+    ) -> Any:
         del opts
-        values = [part for tensor in inputs for part in self._gathered(tensor)]
-        return _copy_all([output for listed in outputs for output in listed], values)
+        values = [part for tensor in input_tensors for part in self._gathered(tensor)]
+        return _copy_all([output for listed in output_tensors_list for output in listed], values)
 
     def all_gather_single(self, output: Tensor, input: Tensor, opts: Any = None) -> Any:
         del opts
@@ -193,21 +198,31 @@ class ProcessGroupXla(dist.ProcessGroup):
         del opts
         return _copy_all(outputs, [torch.stack(self._gathered(tensor)) for tensor in inputs])
 
-    def gather(self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any = None) -> Any:
-        values = [part for tensor in inputs for part in self._gathered(tensor)]
+    def gather(
+        self,
+        output_tensors_list: list[list[Tensor]],
+        input_tensor_list: list[Tensor],
+        opts: Any = None,
+    ) -> Any:
+        values = [part for tensor in input_tensor_list for part in self._gathered(tensor)]
         if self._number != _root(opts):
-            return _Recorded(inputs)
-        return _copy_all([output for listed in outputs for output in listed], values)
+            return _Recorded(input_tensor_list)
+        return _copy_all([output for listed in output_tensors_list for output in listed], values)
 
-    def scatter(self, outputs: list[Tensor], inputs: list[list[Tensor]], opts: Any = None) -> Any:
+    def scatter(
+        self,
+        output_tensor_list: list[Tensor],
+        input_tensors_list: list[list[Tensor]],
+        opts: Any = None,
+    ) -> Any:
         size = self._group.size
         if self._number == _root(opts):
-            sent = [torch.stack(parts) for parts in inputs]
+            sent = [torch.stack(parts) for parts in input_tensors_list]
         else:
-            sent = [output.new_zeros((size, *output.shape)) for output in outputs]
+            sent = [output.new_zeros((size, *output.shape)) for output in output_tensor_list]
         for stacked in sent:
             functional.broadcast_(stacked, _root(opts), self._group.name)
-        return _copy_all(outputs, [stacked[self._number] for stacked in sent])
+        return _copy_all(output_tensor_list, [stacked[self._number] for stacked in sent])
 
     def _reduced_part(self, parts: Tensor, opts: Any) -> Tensor:
         """This member's of the parts, [members, ...], reduced."""
@@ -216,11 +231,17 @@ class ProcessGroupXla(dist.ProcessGroup):
         )
 
     def reduce_scatter(
-        self, outputs: list[Tensor], inputs: list[list[Tensor]], opts: Any = None
+        self,
+        output_tensors: list[Tensor],
+        input_tensors_list: list[list[Tensor]],
+        opts: Any = None,
     ) -> Any:
         return _copy_all(
-            outputs, [self._reduced_part(torch.stack(parts), opts) for parts in inputs]
+            output_tensors,
+            [self._reduced_part(torch.stack(parts), opts) for parts in input_tensors_list],
         )
+
+    reduce_scatter_coalesced = reduce_scatter
 
     def reduce_scatter_single(self, output: Tensor, input: Tensor, opts: Any = None) -> Any:
         return self.reduce_scatter_single_coalesced([output], [input], opts)
@@ -232,13 +253,14 @@ class ProcessGroupXla(dist.ProcessGroup):
         parts = [self._reduced_part(tensor.reshape(size, -1), opts) for tensor in inputs]
         return _copy_all(outputs, parts)
 
-    def alltoall(self, outputs: list[Tensor], inputs: list[Tensor], opts: Any = None) -> Any:
+    def alltoall(
+        self, output_tensor_list: list[Tensor], input_tensor_list: list[Tensor], opts: Any = None
+    ) -> Any:
         del opts
-        flat = torch.cat([tensor.reshape(-1) for tensor in inputs])
-        received = self._exchanged(
-            flat, [output.numel() for output in outputs], [tensor.numel() for tensor in inputs]
-        )
-        return _copy_all(outputs, received.split([output.numel() for output in outputs]))
+        flat = torch.cat([tensor.reshape(-1) for tensor in input_tensor_list])
+        sizes = [output.numel() for output in output_tensor_list]
+        received = self._exchanged(flat, sizes, [tensor.numel() for tensor in input_tensor_list])
+        return _copy_all(output_tensor_list, received.split(sizes))
 
     def _exchanged(self, tensor: Tensor, output_sizes: list[int], input_sizes: list[int]) -> Tensor:
         return functional.all_to_all(tensor, output_sizes, input_sizes, self._group.name)
@@ -257,7 +279,14 @@ class ProcessGroupXla(dist.ProcessGroup):
         inputs = input_split_sizes or [input.size(0) // size] * size
         return _copy_all([output], [self._exchanged(input, outputs, inputs)])
 
+    Options = _other_names.Refused(
+        "torch_xla.distributed.xla_backend.ProcessGroupXla.Options",
+        "the backend has no options of its own",
+        "pass no pg_options",
+    )
+
     # The names that DDP, in C++, and older callers use.
+    allgather_coalesced = allgather
     _allgather_base = all_gather_single
     allgather_into_tensor_coalesced = all_gather_single_coalesced
     _reduce_scatter_base = reduce_scatter_single
@@ -269,17 +298,21 @@ class ProcessGroupXla(dist.ProcessGroup):
         meetings.gather(f"barrier {self._id}", b"", self._group.members)
         return _Recorded([])
 
-    def send(self, tensors: list[Tensor], dst: int, tag: int = 0) -> Any:
+    def send(self, tensors: list[Tensor], dst_rank: int, tag: int = 0) -> Any:
         """Start what leads to the tensors, which are then sent. Nobody waits for the receiver."""
         for tensor in tensors:
-            functional.send(tensor, dst, tag, self._group.name)
+            functional.send(tensor, dst_rank, tag, self._group.name)
             meetings.launch_recorded()
         return _Recorded(tensors)
 
-    def recv(self, tensors: list[Tensor], src: int, tag: int = 0) -> Any:
+    def recv(self, out_tensors: list[Tensor], src_rank: int, tag: int = 0) -> Any:
         """What comes is taken when the handle is waited for, in the order of the calls."""
         return _Receiving(
-            self._receiving.setdefault((src, tag), []), tensors, src, tag, self._group
+            self._receiving.setdefault((src_rank, tag), []),
+            out_tensors,
+            src_rank,
+            tag,
+            self._group,
         )
 
     def recv_anysource(self, tensors: list[Tensor], tag: int = 0) -> Any:
@@ -287,6 +320,16 @@ class ProcessGroupXla(dist.ProcessGroup):
         raise NotImplementedError(
             "the backend xla receives from a rank that is named, not from any"
         )
+
+
+def new_xla_process_group(
+    ranks: list[int] | None = None,
+    timeout: Any = None,
+    backend: Any = None,
+    pg_options: Any = None,
+) -> Any:
+    """`torch.distributed.new_group` of the backend xla."""
+    return dist.new_group(ranks, timeout, backend or "xla", pg_options)
 
 
 def _create(options: Any, backend_options: Any) -> ProcessGroupXla:

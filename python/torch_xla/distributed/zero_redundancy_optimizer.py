@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from torch_xla import _other_names
 from torch_xla._replicas import collectives, functional, shards
 from torch_xla._replicas.groups import own_group
 
@@ -47,6 +48,7 @@ class ZeroRedundancyOptimizer(torch.optim.Optimizer):
     ) -> None:
         del pin_layout
         self._group = own_group("ZeroRedundancyOptimizer", sharding_groups)
+        self._sharding_groups = sharding_groups
         self._norm_groups = grad_norm_groups
         super().__init__(params, defaults)
         self._optimizer_class = optimizer_class
@@ -63,6 +65,40 @@ class ZeroRedundancyOptimizer(torch.optim.Optimizer):
     def grad_norm(self) -> Tensor | None:
         """The norm of the gradients before the last step, if they are clipped."""
         return self._grad_norm
+
+    @property
+    def sharding_groups(self) -> Any:
+        """The replicas that share one state, or None for all."""
+        return self._sharding_groups
+
+    @sharding_groups.setter
+    def sharding_groups(self, new_sharding_groups: Any) -> None:
+        if self.inited:
+            raise RuntimeError(
+                "ZeroRedundancyOptimizer: sharding_groups can be set before init_zero() alone"
+            )
+        self._group = own_group("ZeroRedundancyOptimizer", new_sharding_groups)
+        self._sharding_groups = new_sharding_groups
+
+    remove_hooks = _other_names.Refused(
+        "torch_xla.distributed.zero_redundancy_optimizer.ZeroRedundancyOptimizer.remove_hooks",
+        "the optimizer puts no hooks on parameters",
+        "leave it out",
+    )
+
+    def get_shape_info(self) -> dict[int, torch.Size]:
+        """The whole shape of each parameter, by its number in `state_dict()`."""
+        every = (param for group in self.param_groups for param in group["params"])
+        return {number: param.shape for number, param in enumerate(every)}
+
+    @torch.no_grad()
+    def allgather_weights_and_update_full_parameter(self, sharding_scheme: Any = None) -> None:
+        """Write what all replicas' copies hold to the parameters, as a step does at its end."""
+        if sharding_scheme is not None:
+            raise NotImplementedError(
+                "ZeroRedundancyOptimizer: there is one scheme, by rows; expected None"
+            )
+        self._write_back(self._pairs())
 
     def init_zero(self) -> None:
         """Make the copies and the optimizer that steps them."""

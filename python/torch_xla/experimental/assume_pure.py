@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import torch
 
+from torch_xla import _other_names
 from torch_xla._capture import regions
 from torch_xla._capture.regions import PureFunction, Tensors
 from torch_xla.core import xla_model as xm
@@ -177,3 +178,6 @@ class _JaxCall(torch.autograd.Function):
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         found = ctx.call(ctx.halves.backward, (list(ctx.saved_tensors), list(grads)))
         return (None, None, *found)
+
+
+__getattr__ = _other_names.refusing(__name__)

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from torch_xla import _XLAC
+from torch_xla import _XLAC, _other_names
 from torch_xla._capture.regions import Captured, Tensors
 
 
@@ -63,3 +63,6 @@ def gradient_accumulation(
     for parameter, grad in zip(parameters, results[1 : 1 + len(sums)], strict=True):
         parameter.grad = grad
     return (results[0], *results[1 + len(sums) :])
+
+
+__getattr__ = _other_names.refusing(__name__)

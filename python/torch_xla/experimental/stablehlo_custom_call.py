@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from torch_xla import _XLAC
+from torch_xla import _XLAC, _other_names
 from torch_xla._custom_calls import stablehlo_custom_call as stablehlo_custom_call
 
 
@@ -39,12 +39,15 @@ def _placed(what: str, tensor: torch.Tensor, memory: str) -> torch.Tensor:
     return placed
 
 
-def place_to_host(tensor: torch.Tensor) -> torch.Tensor:
+def place_to_host(t: torch.Tensor) -> torch.Tensor:
     """A value of the program that waits in the host's memory until `place_to_device` brings it
     back, as a note for the plugin's compiler. On the CPU both memories are one."""
-    return _placed("place_to_host", tensor, "pinned_host")
+    return _placed("place_to_host", t, "pinned_host")
 
 
-def place_to_device(tensor: torch.Tensor) -> torch.Tensor:
+def place_to_device(t: torch.Tensor) -> torch.Tensor:
     """The value of `place_to_host`, back in the device's memory."""
-    return _placed("place_to_device", tensor, "device")
+    return _placed("place_to_device", t, "device")
+
+
+__getattr__ = _other_names.refusing(__name__)

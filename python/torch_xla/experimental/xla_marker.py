@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from torch_xla import _custom_calls
+from torch_xla import _custom_calls, _other_names
 from torch_xla.experimental import mark_pattern_utils
 
 _library = torch.library.Library("xla", "FRAGMENT")
@@ -43,3 +43,6 @@ def mark_tensor(
         x, name, pos, f"{name}#{id}", is_input, _custom_calls.encoded(attributes)
     )
     return marked
+
+
+__getattr__ = _other_names.refusing(__name__)

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from torch_xla import _XLAC
+from torch_xla import _XLAC, _other_names
 
 _library = torch.library.Library("xla", "FRAGMENT")
 _library.define("write_mlir_debuginfo(Tensor x, str data) -> Tensor")
@@ -37,3 +37,6 @@ def write_mlir_debuginfo(x: torch.Tensor, data: str) -> torch.Tensor:
     """The tensor; what computes it has a location in the program that begins with `data`."""
     result: torch.Tensor = torch.ops.xla.write_mlir_debuginfo(x, data)
     return result
+
+
+__getattr__ = _other_names.refusing(__name__)

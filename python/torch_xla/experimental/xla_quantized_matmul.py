@@ -1,6 +1,6 @@
 """Linear layers whose weight is kept in int8, with a factor for each output and block of inputs.
 
-What a weight stands for is `w * scale - zero_point`: zero points are not in units of the integers.
+What a weight stands for is `w * scaler - zero_point`: zero points are not in units of the integers.
 """
 
 from __future__ import annotations
@@ -9,9 +9,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from torch_xla import _other_names
+
 _library = torch.library.Library("xla", "FRAGMENT")
 _library.define(
-    "quantized_matmul(Tensor x, Tensor w, Tensor scale, Tensor? zero_point=None, "
+    "quantized_matmul(Tensor x, Tensor w, Tensor scaler, Tensor? zero_point=None, "
     "int block_size=-1, bool int4_weight=False, bool quantize_activation=False) -> Tensor"
 )
 
@@ -59,7 +61,7 @@ def _in_int8(x: Tensor) -> tuple[Tensor, Tensor]:
 def quantized_matmul(
     x: Tensor,
     w: Tensor,
-    scale: Tensor,
+    scaler: Tensor,
     zero_point: Tensor | None = None,
     block_size: int = -1,
     int4_weight: bool = False,
@@ -71,8 +73,8 @@ def quantized_matmul(
         x: a tensor [..., inputs] of floats.
         w: the weight in int8: [outputs, inputs], or with a `block_size`
             [inputs / block_size, block_size, outputs].
-        scale: factors: [outputs], or [inputs / block_size, outputs].
-        zero_point: what is subtracted from the scaled weight, of the same shape as `scale`.
+        scaler: factors: [outputs], or [inputs / block_size, outputs].
+        zero_point: what is subtracted from the scaled weight, of the same shape as `scaler`.
         block_size: how many inputs have a factor together; -1: all of them.
         int4_weight: the weight's numbers are from -8 to 7. They are kept in int8 all the same.
         quantize_activation: round `x` to int8 first, with a factor for each row, and multiply whole
@@ -80,18 +82,18 @@ def quantized_matmul(
     """
     what = "quantized_matmul"
     del int4_weight
-    _check(what, x.shape[-1], block_size, w, scale, zero_point)
+    _check(what, x.shape[-1], block_size, w, scaler, zero_point)
     if block_size != -1:
         if quantize_activation:
             raise ValueError(f"{what}: quantize_activation needs one factor per output")
         blocks = x.unflatten(-1, (-1, block_size))
         products = torch.einsum("...bi,bio->...bo", blocks, w.to(x.dtype))
-        result = (products * scale.to(x.dtype)).sum(dim=-2)
+        result = (products * scaler.to(x.dtype)).sum(dim=-2)
         if zero_point is not None:
             result = result - blocks.sum(dim=-1) @ zero_point.to(x.dtype)
         return result
     rows, factor = _in_int8(x) if quantize_activation else (x, None)
-    result = functional.linear(rows, w.to(rows.dtype)).to(x.dtype) * scale.to(x.dtype)
+    result = functional.linear(rows, w.to(rows.dtype)).to(x.dtype) * scaler.to(x.dtype)
     if zero_point is not None:
         sums = rows.sum(dim=-1, keepdim=True).to(x.dtype)
         result = result - sums * zero_point.to(x.dtype)
@@ -163,3 +165,6 @@ class XlaQuantizedLinear(nn.Module):
             self.quantize_activation,
         )
         return product
+
+
+__getattr__ = _other_names.refusing(__name__)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
-from torch_xla._replicas.loader_queue import Queue as Queue
+from torch_xla._replicas.loader_queue import Queue as Queue, QueueBase as QueueBase
 
 
-class KeydQueue:
+class KeydQueue(QueueBase):
     """Items by key: `get(key)` waits until someone did `put(key, item)`.
 
     Args:
@@ -16,20 +15,14 @@ class KeydQueue:
     """
 
     def __init__(self, maxsize: int = 1024) -> None:
-        self._maxsize = maxsize
+        super().__init__(maxsize)
         self._items: dict[Any, Any] = {}  # under _changed
-        self._is_closed = False  # under _changed
-        self._changed = threading.Condition()
-
-    def max_size(self) -> int:
-        """How many items there may be."""
-        return self._maxsize
 
     def put(self, key: Any, item: Any) -> bool:
         """Add an item, when there is room. False, and it is dropped, if the queue was closed."""
         with self._changed:
-            self._changed.wait_for(lambda: len(self._items) < self._maxsize or self._is_closed)
-            if self._is_closed:
+            self._changed.wait_for(lambda: len(self._items) < self._maxsize or self._has_ended())
+            if self._has_ended():
                 return False
             self._items[key] = item
             self._changed.notify_all()
@@ -38,13 +31,10 @@ class KeydQueue:
     def get(self, key: Any) -> Any:
         """Take the item of `key` out, when it is there. None at the end."""
         with self._changed:
-            self._changed.wait_for(lambda: key in self._items or self._is_closed)
+            self._changed.wait_for(lambda: key in self._items or self._has_ended())
             item = self._items.pop(key, None)
             self._changed.notify_all()
             return item
 
-    def close(self) -> None:
-        """The end for both sides, now."""
-        with self._changed:
-            self._is_closed = True
-            self._changed.notify_all()
+    def _has_ended(self) -> bool:
+        return self._is_closed or self._is_closed_for_writing

@@ -29,12 +29,22 @@ def _is_tensor(value: Any) -> bool:
     return isinstance(value, torch.Tensor)
 
 
+def _get_tensors_folder(path: str | os.PathLike[str]) -> str:
+    """The folder of a checkpoint's tensors; programs that stream their own ask."""
+    return os.fspath(path) + ".tensors"
+
+
+def _get_tensor_file(path: str | os.PathLike[str], tid: int) -> str:
+    """The file of tensor `tid` in the folder `path`."""
+    return os.path.join(path, f"tensor_{tid}.pt")
+
+
 def _folder_of(path: str | os.PathLike[str]) -> pathlib.Path:
-    return pathlib.Path(os.fspath(path) + ".tensors")
+    return pathlib.Path(_get_tensors_folder(path))
 
 
 def _file_of(folder: pathlib.Path, number: int) -> pathlib.Path:
-    return folder / f"tensor_{number}.pt"
+    return pathlib.Path(_get_tensor_file(folder, number))
 
 
 def save(

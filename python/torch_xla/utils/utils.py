@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import socket
 import sys
+import tempfile
 import time
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Generic, TypeVar
@@ -140,35 +143,99 @@ def for_each_instance_rewrite(
     return _nested.replace(value, select_fn, lambda values: [fn(v) for v in values])
 
 
-def timed(fn: Callable[[], T], msg: str = "", printfn: Callable[[str], Any] | None = None) -> T:
-    """What `fn()` returns; tells how long it took, by `printfn` or on the standard error stream."""
+def null_print(*args: Any, **kwargs: Any) -> None:
+    """In the place of `print`: prints nothing."""
+
+
+def eprint(*args: Any, **kwargs: Any) -> None:
+    """`print` on the standard error stream."""
+    print(*args, **{"file": sys.stderr, **kwargs})
+
+
+def get_print_fn(debug: bool | None = None) -> Callable[..., Any]:
+    """`eprint`, or `null_print` if `debug` is False; by default the environment variable `DEBUG`
+    says so."""
+    is_wanted = check_env_flag("DEBUG") if debug is None else debug
+    return eprint if is_wanted else null_print
+
+
+def as_list(t: Any) -> list[Any]:
+    """A list or tuple as a list; anything else as a list with it."""
+    return list(t) if isinstance(t, (list, tuple)) else [t]
+
+
+def list_copy_append(ilist: Sequence[T], item: T) -> list[T]:
+    """A new list with `item` at its end."""
+    return [*ilist, item]
+
+
+def flatten_nested_tuple(inputs: Any) -> tuple[Any, ...]:
+    """What is inside of tuples and lists in each other, in its order, as one tuple."""
+    if not isinstance(inputs, (list, tuple)):
+        return (inputs,)
+    return tuple(item for part in inputs for item in flatten_nested_tuple(part))
+
+
+def shape(inputs: Any) -> tuple[int, ...]:
+    """The sizes of lists in each other, or of what has a `shape`: that of the first of each."""
+    if hasattr(inputs, "shape"):
+        return tuple(inputs.shape)
+    if not isinstance(inputs, (list, tuple)):
+        return ()
+    return (len(inputs), *(shape(inputs[0]) if inputs else ()))
+
+
+class Cleaner:
+    """Calls a function when it is dropped, or the interpreter ends."""
+
+    def __init__(self, func: Callable[[], Any]) -> None:
+        self._finalizer = weakref.finalize(self, func)
+
+
+class LazyProperty(Generic[T]):
+    """What `gen_fn()` returns; it is called when one first asks for `value`."""
+
+    def __init__(self, gen_fn: Callable[[], T]) -> None:
+        self._gen_fn = gen_fn
+
+    @functools.cached_property
+    def value(self) -> T:
+        """The value."""
+        return self._gen_fn()
+
+
+class TmpFolder(tempfile.TemporaryDirectory[str]):
+    """A context with a new folder, which gives its path and removes it at the end."""
+
+
+def timed(fn: Callable[[], T], msg: str = "", printfn: Callable[..., Any] = eprint) -> T:
+    """What `fn()` returns; tells how long it took by `printfn`."""
     start = time.perf_counter()
     result = fn()
-    _tell(f"{msg}{time.perf_counter() - start:.3f}s", printfn)
+    printfn(f"{msg}{time.perf_counter() - start:.3f}s")
     return result
 
 
 class TimedScope:
     """A context that tells how long its body took."""
 
-    def __init__(self, msg: str = "", printfn: Callable[[str], Any] | None = None) -> None:
+    def __init__(self, msg: str = "", printfn: Callable[..., Any] = eprint) -> None:
         self._msg = msg
         self._printfn = printfn
         self._start = 0.0
+        self._error: object = None
 
     def __enter__(self) -> TimedScope:
         self._start = time.perf_counter()
         return self
 
     def __exit__(self, *exception: object) -> None:
-        _tell(f"{self._msg}{time.perf_counter() - self._start:.3f}s", self._printfn)
+        failed = "" if self._error is None else f" ({self._error})"
+        self._printfn(f"{self._msg}{time.perf_counter() - self._start:.3f}s{failed}")
 
-
-def _tell(text: str, printfn: Callable[[str], Any] | None) -> None:
-    if printfn is not None:
-        printfn(text)
-    else:
-        print(text, file=sys.stderr)
+    def set_error(self, error: object) -> None:
+        """Tell this beside the time."""
+        self._error = error
 
 
 def parallel_work(

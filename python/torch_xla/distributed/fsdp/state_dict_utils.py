@@ -12,28 +12,30 @@ from torch_xla._replicas import shards
 
 
 def consolidate_sharded_state_dicts(
-    state_dicts: Sequence[dict[str, Any]], shard_metadata: dict[str, Any]
+    state_dict_list: Sequence[dict[str, Any]], shard_metadata: dict[str, Any]
 ) -> dict[str, Any]:
     """The model's state out of that of each replica, in the order of their ordinals.
 
     Args:
-        state_dicts: what the replicas' `state_dict()` gave.
+        state_dict_list: what the replicas' `state_dict()` gave.
         shard_metadata: what `get_shard_metadata()` gave.
 
     Raises:
         ValueError: there are not as many as replicas.
     """
     world_size = shard_metadata["world_size"]
-    if len(state_dicts) != world_size:
+    if len(state_dict_list) != world_size:
         raise ValueError(
             f"consolidate_sharded_state_dicts: expected the state of {world_size} replicas, got "
-            f"{len(state_dicts)}"
+            f"{len(state_dict_list)}"
         )
-    state = dict(state_dicts[0])
+    state = dict(state_dict_list[0])
     if world_size > 1:
         for name, shape in shard_metadata["shard_info"].items():
             if name in state:
-                state[name] = shards.whole(torch.cat([part[name] for part in state_dicts]), shape)
+                state[name] = shards.whole(
+                    torch.cat([part[name] for part in state_dict_list]), shape
+                )
     return state
 
 

@@ -1,4 +1,4 @@
-"""Activation checkpointing of whole modules."""
+"""Activation checkpointing of whole modules, and linear layers that keep dimensions apart."""
 
 from __future__ import annotations
 
@@ -7,6 +7,12 @@ from typing import Any
 
 import torch
 from torch.utils.checkpoint import checkpoint
+
+from torch_xla import _other_names
+from torch_xla.distributed.spmd.linear import (
+    XLAPatchedLinear as XLAPatchedLinear,
+    apply_xla_patch_to_nn_linear as apply_xla_patch_to_nn_linear,
+)
 
 
 def checkpoint_module(module: torch.nn.Module) -> torch.nn.Module:
@@ -26,3 +32,6 @@ def checkpoint_module(module: torch.nn.Module) -> torch.nn.Module:
 
     module.forward = recomputed
     return module
+
+
+__getattr__ = _other_names.refusing(__name__)

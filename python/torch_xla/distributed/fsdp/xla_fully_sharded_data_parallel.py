@@ -9,10 +9,26 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from torch_xla import _barriers, _nested
+from torch_xla import _barriers, _nested, _other_names
 from torch_xla._replicas import functional, meetings, shards, world
 from torch_xla._replicas.meetings import Group
 from torch_xla.distributed.fsdp import wrap
+
+FLOAT_DTYPES = [torch.float32, torch.float16, torch.bfloat16]
+
+
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, Tensor)
+
+
+def apply_to_tensors(fn: Callable[[Tensor], Any], container: Any) -> Any:
+    """The container with `fn(tensor)` in the place of every tensor inside of it."""
+    return _nested.replace(container, _is_tensor, lambda tensors: [fn(t) for t in tensors])
+
+
+def collect_tensors(container: Any) -> list[Tensor]:
+    """The tensors inside of a container."""
+    return [tensor for _, tensor in _nested.walk(container, _is_tensor)]
 
 
 def _is_floating(value: Any) -> bool:
@@ -239,6 +255,21 @@ class XlaFullyShardedDataParallel(nn.Module):
             shapes |= {f"{prefix}.{name}": shape for name, shape in module._whole_shapes().items()}
         return shapes
 
+    assert_state = _other_names.Refused(
+        "torch_xla.distributed.fsdp.XlaFullyShardedDataParallel.assert_state",
+        "the wrapper has no states: autograd knows what was gathered",
+        "leave it out",
+    )
+
+    @property
+    def params_with_grad(self) -> list[nn.Parameter]:
+        """The parameters that have a gradient."""
+        return [parameter for parameter in self.parameters() if parameter.grad is not None]
+
+    def get_original_names_and_sharded_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
+        """This replica's rows of each parameter, by the names in `state_dict()`."""
+        yield from self.module.named_parameters()
+
     def set_gradient_divide_factors(self, pre: float, post: float, recursive: bool = True) -> None:
         """Divide gradients by `pre` before the replicas sum them, and by `post` after that."""
         if pre <= 0 or post <= 0:
@@ -306,3 +337,6 @@ class XlaFullyShardedDataParallel(nn.Module):
             assert parameter.grad is not None
             parameter.grad.mul_(scale)
         return total
+
+
+__getattr__ = _other_names.refusing(__name__)

@@ -4,7 +4,7 @@ tensor, and annotations are checked and kept."""
 from typing import TYPE_CHECKING
 
 import torch_xla.distributed.spmd.operators  # noqa: F401 (registers torch.ops.xla.*)
-from torch_xla import _submodules
+from torch_xla import _other_names, _submodules
 from torch_xla._spmd.mesh import (
     HybridMesh,
     Mesh,
@@ -13,6 +13,7 @@ from torch_xla._spmd.mesh import (
     set_global_mesh,
 )
 from torch_xla._spmd.sharding import (
+    PartitionSpec,
     ShardingSpec,
     ShardingType,
     XLAShard,
@@ -39,18 +40,23 @@ from torch_xla.distributed.spmd.linear import (
     xla_patched_nn_linear_forward,
 )
 from torch_xla.distributed.spmd.sharded_tensor import (
+    MarkShardingFunction,
     XLAShardedTensor,
     annotate_custom_sharding,
     disable_manual_sharding,
     enable_manual_sharding,
     mark_sharding,
+    unwrap_sharded_tensor,
+    wrap_as_sharded_tensor,
     wrap_if_sharded,
 )
 
 __all__ = [
     "EinsumLinear",
     "HybridMesh",
+    "MarkShardingFunction",
     "Mesh",
+    "PartitionSpec",
     "ShardingSpec",
     "ShardingType",
     "XLAPatchedLinear",
@@ -75,6 +81,8 @@ __all__ = [
     "sharding_of",
     "sharding_text",
     "sharding_type",
+    "unwrap_sharded_tensor",
+    "wrap_as_sharded_tensor",
     "wrap_if_sharded",
     "xla_distribute_module",
     "xla_distribute_tensor",
@@ -91,4 +99,4 @@ if TYPE_CHECKING:
     )
 
 
-__getattr__ = _submodules.importing(__name__)
+__getattr__ = _other_names.refusing(__name__, _submodules.importing(__name__))

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from torch_xla import runtime
+from torch_xla import _other_names, runtime
 from torch_xla._spmd.mode import runtime_device_count
 from torch_xla._spmd.sharding import sharding_text
 
@@ -100,3 +100,6 @@ def _draw(
 def _cell(label: str, width: int, use_color: bool, number: int) -> str:
     text = label[:width].center(width)
     return f"\x1b[{_COLORS[number % len(_COLORS)]}m{text}\x1b[0m" if use_color else text
+
+
+__getattr__ = _other_names.refusing(__name__)

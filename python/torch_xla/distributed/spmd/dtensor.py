@@ -5,42 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 
+from torch_xla import _other_names
 from torch_xla._replicas import device_mesh as replicas
-from torch_xla._spmd.mesh import Mesh
+from torch_xla.distributed.spmd.placements import (
+    convert_to_xla_mesh as convert_to_xla_mesh,
+    convert_to_xla_partition_spec as convert_to_xla_partition_spec,
+)
 from torch_xla.distributed.spmd.sharded_tensor import mark_sharding
-
-
-def convert_to_xla_mesh(device_mesh: Any) -> Mesh:
-    """The mesh of a `torch.distributed.DeviceMesh`.
-
-    Raises:
-        ValueError: it is not one of xla devices.
-    """
-    if device_mesh.device_type != "xla":
-        raise ValueError(f"expected a mesh of xla devices, got one of {device_mesh.device_type}")
-    numbers = np.asarray(device_mesh.mesh.tolist())
-    return Mesh(numbers.ravel(), numbers.shape, device_mesh.mesh_dim_names)
-
-
-def convert_to_xla_partition_spec(
-    tensor: torch.Tensor, placements: Sequence[Any]
-) -> tuple[Any, ...]:
-    """The axis of the mesh, by number, that splits each dimension; placements are by axis.
-
-    Raises:
-        ValueError: a placement is neither of one dimension nor a replica.
-    """
-    spec: list[Any] = [None] * tensor.dim()
-    for axis, placement in enumerate(placements):
-        if placement.is_shard():
-            spec[placement.dim] = axis
-        elif not placement.is_replicate():
-            raise ValueError(f"a tensor of an xla mesh can't be placed as {placement}")
-    return tuple(spec)
 
 
 def xla_distribute_tensor(
@@ -101,3 +75,6 @@ def xla_distribute_module(
     if output_fn is not None:
         module.register_forward_hook(lambda m, _, outputs: output_fn(m, outputs, device_mesh))
     return module
+
+
+__getattr__ = _other_names.refusing(__name__)

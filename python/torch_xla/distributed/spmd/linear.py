@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from torch_xla import _other_names
 from torch_xla._capture.optimization_barrier import optimization_barrier_
 
 
@@ -20,6 +21,12 @@ def xla_patched_nn_linear_forward(m: nn.Linear, input: Tensor) -> Tensor:
 class XLAPatchedLinear:
     """`torch.nn.functional.linear` under the name by which programs call it as an autograd
     function."""
+
+    forward = backward = _other_names.Refused(
+        "torch_xla.distributed.spmd.XLAPatchedLinear.forward",
+        "the class has one way in, and the product has PyTorch's gradient",
+        "call XLAPatchedLinear.apply",
+    )
 
     @staticmethod
     def apply(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -54,8 +61,8 @@ def apply_xla_patch_to_nn_linear(
     return module
 
 
-def apply_backward_optimization_barrier(module: torch.nn.Module) -> Any:
-    """Keep the compiler from moving the module's backward pass into that of others: the gradients
+def apply_backward_optimization_barrier(m: torch.nn.Module) -> Any:
+    """Keep the compiler from moving a module's backward pass into that of others: the gradients
     that leave it go through a barrier.
 
     Returns:
@@ -68,4 +75,4 @@ def apply_backward_optimization_barrier(module: torch.nn.Module) -> Any:
         if ours:
             optimization_barrier_(ours)
 
-    return module.register_full_backward_hook(hook)
+    return m.register_full_backward_hook(hook)

@@ -3,13 +3,16 @@ whole tensor."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
 
+from torch_xla import _other_names
 from torch_xla._spmd.mesh import Mesh
+from torch_xla._spmd.mode import runtime_device_count
 from torch_xla._spmd.sharding import (
     PartitionSpec,
     ShardingSpec,
@@ -21,6 +24,10 @@ from torch_xla._spmd.sharding import (
     sharding_of,
     sharding_text,
     sharding_type,
+)
+from torch_xla.distributed.spmd.placements import (
+    convert_to_xla_mesh,
+    convert_to_xla_partition_spec,
 )
 
 
@@ -108,9 +115,30 @@ class XLAShardedTensor(torch.Tensor):
                     placed[names.index(axis) if isinstance(axis, str) else axis] = Shard(dimension)
         return tuple(placed)
 
-    def redistribute(self, mesh: Mesh, partition_spec: PartitionSpec) -> XLAShardedTensor:
-        """The tensor with another sharding."""
-        return XLAShardedTensor(self.global_tensor, mesh, partition_spec)
+    def redistribute(
+        self, device_mesh: Any, placements: Sequence[Any], *, async_op: bool = False
+    ) -> XLAShardedTensor:
+        """The tensor with another sharding.
+
+        Args:
+            device_mesh: a `Mesh`, or a `DeviceMesh` of xla devices.
+            placements: `Shard(dim)` or `Replicate()` by axis of the mesh, or a partition spec.
+            async_op: whether not to wait: nothing ever waits.
+        """
+        del async_op
+        mesh = device_mesh
+        if not isinstance(mesh, Mesh):
+            mesh = convert_to_xla_mesh(mesh)
+        spec = tuple(placements)
+        if any(hasattr(placement, "is_shard") for placement in spec):
+            spec = convert_to_xla_partition_spec(self.global_tensor, spec)
+        return XLAShardedTensor(self.global_tensor, mesh, spec)
+
+    invalidate_spec_cache = _other_names.Refused(
+        "torch_xla.distributed.spmd.XLAShardedTensor.invalidate_spec_cache",
+        "nothing is cached: the sharding is looked up when one asks",
+        "leave it out",
+    )
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -160,6 +188,49 @@ def annotate_custom_sharding(
     place("annotate_custom_sharding", t, ShardingSpec(mesh, tuple(partition_spec)))
     marked: XLAShardedTensor = wrap_if_sharded(t)
     return marked
+
+
+def wrap_as_sharded_tensor(
+    t: torch.Tensor,
+    mesh_shape: Sequence[int] | None = None,
+    partition_spec: PartitionSpec | None = None,
+) -> XLAShardedTensor:
+    """A tensor as one that knows its sharding; with a partition spec, it is said first, for all
+    devices in a mesh of that shape."""
+    if isinstance(t, XLAShardedTensor) or partition_spec is None:
+        return t if isinstance(t, XLAShardedTensor) else XLAShardedTensor(t)
+    shape = tuple(mesh_shape or (runtime_device_count(),))
+    return XLAShardedTensor(t, Mesh(range(runtime_device_count()), shape), partition_spec)
+
+
+def unwrap_sharded_tensor(t: torch.Tensor) -> torch.Tensor:
+    """The plain tensor."""
+    return t.global_tensor if isinstance(t, XLAShardedTensor) else t
+
+
+class MarkShardingFunction(torch.autograd.Function):
+    """`mark_sharding_with_gradients` as an autograd function."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, torch_tensor: torch.Tensor, mesh: Mesh, partition_spec: PartitionSpec
+    ) -> torch.Tensor:
+        ctx.spec = ShardingSpec(mesh, tuple(partition_spec))
+        marked = torch_tensor.clone()
+        place("MarkShardingFunction", marked, ctx.spec)
+        return marked
+
+    @staticmethod
+    def backward(ctx: Any, grad_output: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        place("MarkShardingFunction", grad_output, ctx.spec)
+        return grad_output, None, None
+
+
+@contextlib.contextmanager
+def no_dispatch() -> Iterator[None]:
+    """A context in which operations on tensors of this class give plain ones."""
+    with torch._C.DisableTorchFunctionSubclass():
+        yield
 
 
 def wrap_if_sharded(x: Any) -> Any:

@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 
+from torch_xla import _submodules
+
 
 class _WithFoundInf(torch.optim.Optimizer):
     """Adds `found_inf` to the step of a fused optimizer of PyTorch."""
@@ -54,3 +56,6 @@ class Adam(_WithFoundInf, torch.optim.Adam):
 
 class AdamW(_WithFoundInf, torch.optim.AdamW):
     """`torch.optim.AdamW` with `step(closure=None, found_inf=None)`."""
+
+
+__getattr__ = _submodules.importing(__name__)
