@@ -125,10 +125,12 @@ fuzz: $(ENVIRONMENT) install
 	  python tests/programs/$$name.py --first $(FUZZ_FIRST) --count $(FUZZ_COUNT) || failed="$$failed $$name"; \
 	done; test -z "$$failed"
 
-# Whether replicas hold more and more; 5 minutes.
+# Whether replicas hold more and more, and meet where they are many on few cores; 10 minutes.
 STEPS ?= 20000
 endurance: $(ENVIRONMENT) install
 	CPU_NUM_DEVICES=4 python tests/replicas/long_training.py --steps $(STEPS)
+	CPU_NUM_DEVICES=8 python tests/replicas/thread_programs.py exchanges failures ends
+	CPU_NUM_DEVICES=8 python tests/replicas/exchange_programs.py messages groups uneven reads
 
 # Renews the pins of what train.txt and dev.txt pull in.
 relock:
