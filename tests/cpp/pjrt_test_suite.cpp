@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
+#include <iostream>
 #include <memory>
 #include <optional>
 #include <string>
@@ -383,6 +384,9 @@ PLUGIN_TEST(test_a_custom_call_schedules_tasks) {
   const auto library = plugin.load();
   const std::string target = "torch_xla_test.scale_in_tasks_" + plugin.name();
   register_custom_call(*library, target, &scale_in_tasks);
+#ifdef __SANITIZE_THREAD__
+  std::cerr << "skipped: it does not see how the plugin hands work from thread to thread\n";
+#else
   const auto client = plugin.client_on_host_memory();
   Device* device = client->addressable_devices()[0];
   Buffer a = upload(device, {1, 2, 3, 4});
@@ -392,6 +396,7 @@ PLUGIN_TEST(test_a_custom_call_schedules_tasks) {
          (Floats{2, 4, 6, 8}));
   for (int i = 0; i < 10000 && num_tasks < 3; ++i) std::this_thread::sleep_for(1ms);
   EXPECT(num_tasks >= 3);
+#endif
 }
 
 // ---- The list of exceptions
