@@ -756,7 +756,6 @@ def test_name_takes_its_documented_arguments(row):
 # Names of the list that are not there, with what they would be for. One that comes leaves it.
 MISSING = {
     "utils.cached_dataset.CachedDataset": "removed from torch_xla, too",
-    "utils.checkpoint_tagger": "pods of old, no program is known that uses it",
     "utils.tf_record_reader": "removed from torch_xla, too",
     "tf_saved_model_integration": "needs TensorFlow",
 }
