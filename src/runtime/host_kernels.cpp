@@ -1,12 +1,15 @@
 // The list of host kernels, and their registration with each client.
 #include "runtime/host_kernels.h"
 
+#include <chrono>
 #include <map>
 #include <mutex>
 #include <utility>
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/trace_events.h"
+#include "ops/aten_call.h"
 #include "runtime/client.h"
 
 namespace torch_xla::runtime {
@@ -30,10 +33,29 @@ Kernels& kernels() {
   return *instance;
 }
 
+std::int64_t now_ns() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
+}
+
+// The kernel, whose calls are spans of a trace, on their threads. Those of operators by PyTorch's
+// kernels are called by the operator's name.
+std::function<void(const HostCall&)> traced(const std::string& name, const Kernel& kernel) {
+  return [name, run = kernel.run](const HostCall& call) {
+    if (!base::tracing_is_on()) [[likely]]
+      return run(call);
+    const bool has_operator = call.has_attribute(ops::kAtenCallOperator);
+    std::string what = has_operator ? std::string(call.text(ops::kAtenCallOperator)) : name;
+    const std::int64_t start = now_ns();
+    run(call);
+    base::add_trace_event({std::move(what), "", "", start, now_ns() - start});
+  };
+}
+
 // False, after a warning, if the plugin does not take it.
 bool register_kernel(const pjrt::Client& client, const std::string& name, const Kernel& kernel) {
   try {
-    pjrt::register_custom_call(client.plugin(), name, kernel.run);
+    pjrt::register_custom_call(client.plugin(), name, traced(name, kernel));
     return true;
   } catch (const pjrt::Error& error) {
     // By an earlier client of the plugin.

@@ -20,6 +20,7 @@ from processes import run_in_process
 
 import torch_xla
 import torch_xla.debug.profiler as xp
+import torch_xla.runtime as xr
 from torch_xla import _XLAC
 from torch_xla.debug import _profiler_service, _xplane
 
@@ -118,6 +119,17 @@ def test_profile_has_annotations_compilations_transfers_and_programs(device, tmp
         assert duration >= 0
         if name == "forward":
             assert any(s[1] <= start and start + duration / 1e3 <= s[1] + s[2] / 1e3 for s in steps)
+
+
+@pytest.mark.skipif(xr.device_type() != "CPU", reason="programs for the CPU alone make calls")
+def test_profile_has_the_calls_of_programs(device, tmp_path):
+    x = torch.rand(3, 3).to(device)
+    torch.linalg.eigvals(x).cpu()  # the call's name is ATen's
+    xp.start_trace(str(tmp_path))
+    torch.linalg.eigvals(x).cpu()
+    rows = perfetto_rows(pathlib.Path(xp.stop_trace()))
+    calls = [row for row in rows if "eig" in row["name"]]
+    assert len(calls) == 1 and calls[0]["dur"] > 0
 
 
 def test_times_begin_with_the_profile(device, tmp_path):
