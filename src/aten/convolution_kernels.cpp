@@ -97,14 +97,18 @@ void adjoint_input(const HostCall& call) {
   result.copy_(gradient(call, grad, result, weight, {true, false, false}));
 }
 
-// [input, output] to weight: the adjoint in the weight.
+// [input, output] to weight: the adjoint in the weight. oneDNN has no kernel of it for float16 but
+// its reference, which takes a hundred times as long as converting and computing in float32.
 void adjoint_weight(const HostCall& call) {
   const Below below(call);
   const at::Tensor input = tensor_over(call.input(0));
   const at::Tensor grad = tensor_over(call.input(1));
   const at::Tensor result = tensor_over(call.output(0));
   if (is_product(call, result)) return sum_products(grad, input, result);
-  result.copy_(gradient(call, grad, input, result, {false, true, false}));
+  const auto wide = [](const at::Tensor& x) {
+    return x.scalar_type() == at::kHalf ? x.to(at::kFloat) : x;
+  };
+  result.copy_(gradient(call, wide(grad), wide(input), wide(result), {false, true, false}));
 }
 
 const bool registered = [] {
