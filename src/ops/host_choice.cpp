@@ -20,6 +20,8 @@ constexpr std::int64_t kLeastForFunctions = 32768;
 constexpr std::int64_t kLeastForSlowFunctions = 2048;
 // What XLA takes a tenth of a microsecond for, each.
 constexpr std::int64_t kLeastForSlowest = 512;
+// 2 MB of float32.
+constexpr std::int64_t kLeastForPasses = 524288;
 
 // The arguments of a call whose operands are all there.
 class Call {
@@ -104,6 +106,11 @@ bool large_of_doubles(const Call& call) { return call.is_large() && call.is_doub
 
 // Its fast sums and exponentials of rows are of float32, and what is around them is fused.
 bool sum(const Call& call) { return call.is_large() && (call.is_double() || call.is_half()); }
+
+// Fusion saves little of several passes over what doesn't fit into a core's cache.
+bool softmax(const Call& call) {
+  return sum(call) || (call.is_wide() && call.is_large(kLeastForPasses));
+}
 
 bool large_of_halves(const Call& call) { return call.is_large() && call.is_half(); }
 
@@ -223,10 +230,10 @@ const std::unordered_map<std::string_view, Predicate>& predicates() {
       {"amax", large_of_halves},
       {"amin", large_of_halves},
 
-      {"_softmax", sum},
-      {"_softmax_backward_data", sum},
-      {"_log_softmax", sum},
-      {"_log_softmax_backward_data", sum},
+      {"_softmax", softmax},
+      {"_softmax_backward_data", softmax},
+      {"_log_softmax", softmax},
+      {"_log_softmax_backward_data", softmax},
       {"im2col", large_of_doubles},
       {"_fft_c2c", transform},
       {"_fft_c2r", transform},
