@@ -77,8 +77,12 @@ def test_missing_files_are_named(tmp_path):
     assert "train-images-idx3-ubyte" in done.stderr
 
 
-@pytest.mark.parametrize("name", ["data_parallel.py", "ddp.py", "fsdp.py", "threads.py"])
+@pytest.mark.parametrize(
+    "name", ["data_parallel.py", "ddp.py", "fsdp.py", "lightning_xla.py", "threads.py"]
+)
 def test_digits_are_learnt_by_two_replicas(name, tmp_path, monkeypatch):
+    if name.startswith("lightning"):
+        pytest.importorskip("lightning", reason="Lightning is not installed")
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     path = EXAMPLE.with_name(name)
     assert len(path.read_text().splitlines()) < 100
