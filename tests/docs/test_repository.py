@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import sys
+import tarfile
 import tomllib
 
 import pytest
@@ -58,3 +60,20 @@ def test_extra_of_examples_has_what_they_import():
     for path in (ROOT / "examples").glob("*.py"):
         found |= {names.get(name, name) for name in imports.findall(path.read_text())}
     assert found - given - sys.stdlib_module_names == set()
+
+
+def test_source_distribution_has_the_sources_and_nothing_else(tmp_path):
+    pytest.importorskip("scikit_build_core", reason="it makes the distribution")
+    listed = subprocess.run(
+        ["git", "ls-files", "src", "cmake", "python"], cwd=ROOT, capture_output=True, text=True
+    )
+    if listed.returncode != 0:
+        pytest.skip("not a clone of git's")
+    code = "import sys, scikit_build_core.build as b; b.build_sdist(sys.argv[1])"
+    subprocess.run([sys.executable, "-c", code, tmp_path], cwd=ROOT, check=True, timeout=300)
+    (path,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(path) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert set(listed.stdout.split()) <= names
+    assert {name.partition("/")[0] for name in names} & {".venv", "build", ".git"} == set()
+    assert {"LICENSE", "README.md", "pyproject.toml", "CMakeLists.txt", "PKG-INFO"} <= names

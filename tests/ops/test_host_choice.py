@@ -203,7 +203,7 @@ _CASES = {
     ),
     "attention with a mask of booleans": Case(
         lambda q, k, v: nnf.scaled_dot_product_attention(
-            q, k, v, attn_mask=torch.arange(17, device=q.device) < 9
+            q, k, v, attn_mask=torch.arange(17, device=q.device)[None] < 9
         ),
         [(2, 4, 17, 32)] * 3,
         (),
