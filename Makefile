@@ -21,7 +21,7 @@ FORMATTED := $(shell find src tests examples tools -name '*.cpp' -o -name '*.h')
 PYTEST_FLAGS ?= --numprocesses auto --maxprocesses 4 --dist loadfile
 
 .PHONY: train test test-cpp test-release test-asan test-tsan test-plugin test-python bench \
-        lint format tidy size docs conformance endurance fuzz relock setup install clean
+        lint format tidy size docs site conformance endurance fuzz relock setup install clean
 
 train: install
 	python examples/mnist.py $(ARGS)
@@ -108,10 +108,27 @@ docs: $(ENVIRONMENT) install
 	python tools/names_page.py > docs/names.md.new
 	mv docs/names.md.new docs/names.md
 
-# The outcomes that docs/op_coverage.md tells; an hour.
+# The documentation as a site in build/site; a warning is an error.
+site: $(ENVIRONMENT) install
+	python -P -m sphinx -b html -W --keep-going --jobs auto --quiet docs build/site
+
+# With PLUGIN=/path/to/plugin.so what that plugin supports: the library alone, programs, operators.
+# Without, the outcomes that docs/op_coverage.md tells; an hour.
+SAMPLES ?= 4
+ifdef PLUGIN
+conformance: export PJRT_LIBRARY_PATH := $(abspath $(PLUGIN))
+conformance: $(ENVIRONMENT) install
+	cmake --build build/release --target pjrt_test
+	failed=; \
+	build/release/pjrt_test '[PJRT_LIBRARY_PATH]' || failed="$$failed library"; \
+	python -m torch_xla.conformance || failed="$$failed programs"; \
+	python tools/conformance --no-list --samples $(SAMPLES) || failed="$$failed operators"; \
+	test -z "$$failed" || { echo "failed:$$failed"; exit 1; }
+else
 conformance: $(ENVIRONMENT) install
 	python tools/conformance --out tools/conformance/float32.txt
 	$(MAKE) docs
+endif
 
 # Random programs by the thousand, from seeds that no test has; prints minimal programs of what
 # differs. One kind: make fuzz FUZZ=value_programs FUZZ_COUNT=20000.

@@ -61,6 +61,7 @@ FACADES = {
     "experimental": {"runtime", "core", "distributed"},
     "stablehlo": {"debug"},
     "doctor": {"torch_xla", "runtime"},
+    "conformance": {"torch_xla", "debug"},
     "_dynamo": set[str](),
     "_internal": set[str](),
 }

@@ -165,8 +165,19 @@ def _advised(device: str) -> str:
     return "; for ".join(f"{known}: install {package}" for known, package in _PACKAGES.items())
 
 
+def _kind_by_name(path: str) -> str:
+    """The device that a library serves if it is one of a plugin that is known by name, else "":
+    what the plugin itself says once it is loaded."""
+    name = pathlib.Path(path).name.lower()
+    serving = (d for d, parts in _DEVICE_PLUGINS.items() if any(part in name for part in parts))
+    return next(serving, "")
+
+
 def resolve() -> tuple[str, str, CreateOptions]:
     """The device type, the plugin's path and the client's options. Loads no plugin.
+
+    The type is "" where `PJRT_LIBRARY_PATH` alone names a library that is not known by its name:
+    the plugin's platform says it then.
 
     Raises:
         PluginNotFoundError: no installed plugin serves `PJRT_DEVICE`, or there is none at all.
@@ -178,7 +189,7 @@ def resolve() -> tuple[str, str, CreateOptions]:
     if path:
         if not pathlib.Path(path).is_file():
             raise PluginNotFoundError(f"PJRT_LIBRARY_PATH={path}: there is no such file")
-        return wanted or "CUSTOM", path, {}
+        return wanted or _kind_by_name(path), path, {}
     if not wanted and not settings.select_default_device:
         raise PluginNotFoundError(
             "PJRT_DEVICE is not set, and PJRT_SELECT_DEFAULT_DEVICE=0 says not to choose one"

@@ -48,14 +48,15 @@ def set_device_type(pjrt_device: str) -> None:
 
 
 def device_type() -> str:
-    """The kind of device: "CPU", "CUDA", "TPU" or the name of a plugin. Loads no plugin.
+    """The kind of device: "CPU", "CUDA", "TPU" or the name of a plugin. Loads no plugin, but one
+    that only `PJRT_LIBRARY_PATH` names: such a plugin says itself what it is.
 
     Raises:
         RuntimeError: no installed plugin serves the device that was asked for.
     """
     if _XLAC._xla_runtime_is_initialized():
         return _XLAC._device_type()
-    return _plugins.resolve()[0]
+    return _plugins.resolve()[0] or _XLAC._device_type()
 
 
 def using_pjrt() -> bool:

@@ -13,10 +13,12 @@
 #include <ATen/ops/linear_native.h>
 #include <ATen/ops/linear_ops.h>
 #include <ATen/ops/scaled_dot_product_attention_native.h>
+#include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <tuple>
 
 #include "aten/out_kernel.h"
@@ -101,6 +103,14 @@ bool can_stay_whole(const at::Tensor& query, const at::Tensor& key, const at::Te
   return is_typed && mask->dim() <= 4 && at::is_expandable_to(mask->sizes(), scores);
 }
 
+// What is added to the scores, as PyTorch on the CPU makes it of a mask of booleans, which the
+// operator's kernel does not take.
+OptionalTensor added_mask(const OptionalTensor& mask, const at::Tensor& query) {
+  if (!mask.has_value() || !mask->defined() || mask->scalar_type() != at::kBool) return mask;
+  const at::Tensor zeros = at::zeros(mask->sizes(), query.options());
+  return zeros.masked_fill(mask->logical_not(), -std::numeric_limits<double>::infinity());
+}
+
 at::Tensor scaled_dot_product_attention(const at::Tensor& query, const at::Tensor& key,
                                         const at::Tensor& value, const OptionalTensor& attn_mask,
                                         double dropout_p, bool is_causal,
@@ -109,8 +119,8 @@ at::Tensor scaled_dot_product_attention(const at::Tensor& query, const at::Tenso
     return at::native::scaled_dot_product_attention(query, key, value, attn_mask, dropout_p,
                                                     is_causal, scale, enable_gqa);
   }
-  return std::get<0>(at::_scaled_dot_product_flash_attention_for_cpu(query, key, value, dropout_p,
-                                                                     is_causal, attn_mask, scale));
+  return std::get<0>(at::_scaled_dot_product_flash_attention_for_cpu(
+      query, key, value, dropout_p, is_causal, added_mask(attn_mask, query), scale));
 }
 
 // Torch has no derivative of the backward: where one is wanted, the gradient is taken of the

@@ -195,6 +195,7 @@ std::vector<at::Tensor> to_cpu_list(at::TensorList tensors) {
   for (const at::Tensor& tensor : tensors) {
     if (as_xla(tensor) != nullptr) xla.push_back(tensor);
   }
+  const runtime::ReadsForOperator reads;  // the fallback asks for them
   std::vector<at::Tensor> moved = to_cpu(xla);
   std::vector<at::Tensor> out;
   std::size_t next = 0;

@@ -13,9 +13,11 @@
 #include "aten/fallback.h"
 #include "aten/registration.h"
 #include "aten/tensor.h"
+#include "aten/warning.h"
 #include "base/metrics.h"
 #include "base/settings.h"
 #include "runtime/executor.h"
+#include "runtime/transfer.h"
 
 namespace torch_xla::aten {
 namespace {
@@ -57,6 +59,7 @@ at::Tensor repeat_interleave(const at::Tensor& repeats, std::optional<std::int64
                             /*out_int32=*/repeats.scalar_type() == at::kInt, /*right=*/true);
   }
   report_dynamic_shape("aten::repeat_interleave.Tensor");
+  const runtime::ReadsForOperator reads;
   return to_device(at::repeat_interleave(to_cpu({repeats}).front()), repeats.device());
 }
 
@@ -73,6 +76,7 @@ std::vector<at::Tensor> tensor_split(const at::Tensor& self, const at::Tensor& i
   at::Tensor read = indices;
   if (!read.device().is_cpu()) {
     report_dynamic_shape("aten::tensor_split.tensor_indices_or_sections");
+    const runtime::ReadsForOperator reads;
     read = to_cpu({read}).front();
   }
   if (read.dim() == 0) return at::tensor_split(self, read.item<std::int64_t>(), dim);
@@ -115,9 +119,10 @@ void report_dynamic_shape(const std::string& name) {
   count.add();
   const std::string_view plain = std::string_view(name).substr(name.rfind(':') + 1);
   if (is_experiment(plain.substr(0, plain.find('.'))) || !is_first_use(name)) return;
-  TORCH_WARN(name,
-             " has as many results as its input's values say: they are computed and read here, and "
-             "every time it is called. What depends on other values stays recorded.");
+  warn(c10::str(
+      name,
+      " has as many results as its input's values say: they are computed and read here, and "
+      "every time it is called. What depends on other values stays recorded."));
 }
 
 }  // namespace torch_xla::aten

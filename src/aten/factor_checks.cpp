@@ -12,11 +12,13 @@
 
 #include "aten/registration.h"
 #include "runtime/capture.h"
+#include "runtime/transfer.h"
 
 namespace torch_xla::aten {
 namespace {
 
 void linalg_check_errors(const at::Tensor& info, c10::string_view api_name, bool is_matrix) {
+  const runtime::ReadsForOperator reads;
   if (runtime::can_run()) at::native::_linalg_check_errors(info, api_name, is_matrix);
 }
 

@@ -1,6 +1,7 @@
 // `out=` overloads of what makes numbers out of nothing: the tensor that is written says dtype and
 // device, which the functional overloads take as arguments.
 #include "aten/registration.h"
+#include "aten/warning.h"
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/eye.h>
@@ -40,11 +41,12 @@ at::Tensor& arange(const at::Scalar& start, const at::Scalar& end, const at::Sca
                    at::Tensor& out) {
   const at::Tensor row = at::arange(start, end, step, out.options());
   if (out.numel() != row.numel() && out.numel() > 0) {
-    TORCH_WARN("The number of elements in the out tensor of shape ", out.sizes(), " is ",
-               out.numel(), " which does not match the computed number of elements ", row.numel(),
-               ". Note that this may occur as a result of rounding error. The out tensor will be "
-               "resized to a tensor of shape (",
-               row.numel(), ",).");
+    warn(
+        c10::str("The number of elements in the out tensor of shape ", out.sizes(), " is ",
+                 out.numel(), " which does not match the computed number of elements ", row.numel(),
+                 ". Note that this may occur as a result of rounding error. The out tensor will be "
+                 "resized to a tensor of shape (",
+                 row.numel(), ",)."));
   }
   return write_row(out, row);
 }

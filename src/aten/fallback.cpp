@@ -8,6 +8,7 @@
 #include <set>
 
 #include "aten/unsupported.h"
+#include "aten/warning.h"
 #include "base/metrics.h"
 #include "base/user_code.h"
 #include "runtime/observe.h"
@@ -31,9 +32,9 @@ void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
                                (line.empty() ? "" : ", first at " + line) + "\n");
   }
   if (is_first) {
-    TORCH_WARN(name,
-               " has no lowering and runs on the CPU: its inputs are computed, copied to the "
-               "host and back, here and every time it is called.");
+    warn(c10::str(name,
+                  " has no lowering and runs on the CPU: its inputs are computed, copied to the "
+                  "host and back, here and every time it is called."));
   }
   at::native::cpu_fallback(op, stack);
 }

@@ -11,6 +11,7 @@
 #include "aten/record.h"
 #include "aten/registration.h"
 #include "aten/tensor.h"
+#include "runtime/transfer.h"
 
 namespace torch_xla::aten {
 namespace {
@@ -36,6 +37,7 @@ std::vector<at::Tensor> positions_of(std::vector<at::Tensor> masks, c10::Device 
     if (as_xla(mask) != nullptr) on_device.push_back(mask);
   }
   if (!on_device.empty()) report_dynamic_shape("aten::index with a mask");
+  const runtime::ReadsForOperator reads;
   const std::vector<at::Tensor> read = to_cpu(on_device);
   std::size_t next = 0;
   std::vector<at::Tensor> out;

@@ -6,6 +6,8 @@
 #include <string>
 #include <utility>
 
+#include "aten/warning.h"
+
 namespace torch_xla::aten {
 namespace {
 
@@ -66,11 +68,11 @@ void check_out(const c10::OperatorHandle& handle, const OutRule& rule, const at:
                 " can't be cast to the desired output type ", out.scalar_type());
   }
   if (rule.resizes_silently || out.sizes() == result.sizes() || out.numel() == 0) return;
-  TORCH_WARN("An output with one or more elements was resized since it had shape ", out.sizes(),
-             ", which does not match the required output shape ", result.sizes(),
-             ". This behavior is deprecated, and in a future PyTorch release outputs will "
-             "not be resized unless they have zero elements. You can explicitly reuse an out "
-             "tensor t by resizing it, inplace, to zero elements with t.resize_(0).");
+  warn(c10::str("An output with one or more elements was resized since it had shape ", out.sizes(),
+                ", which does not match the required output shape ", result.sizes(),
+                ". This behavior is deprecated, and in a future PyTorch release outputs will "
+                "not be resized unless they have zero elements. You can explicitly reuse an out "
+                "tensor t by resizing it, inplace, to zero elements with t.resize_(0)."));
 }
 
 }  // namespace torch_xla::aten

@@ -3,6 +3,8 @@
 
 #include <utility>
 
+#include "aten/warning.h"
+
 namespace torch_xla::aten {
 namespace {
 
@@ -80,10 +82,11 @@ void check_no_overlap(const graph::TensorType& type) {
 
 void warn_if_repeated(const TensorImpl& written, std::string_view name, std::string_view form) {
   if (!has_repeats(*written.xla_type())) return;
-  TORCH_WARN("Use of ", name,
-             " on expanded tensors is deprecated. Please clone() the tensor before performing this "
-             "operation. This also applies to advanced indexing e.g. ",
-             form);
+  warn(c10::str(
+      "Use of ", name,
+      " on expanded tensors is deprecated. Please clone() the tensor before performing this "
+      "operation. This also applies to advanced indexing e.g. ",
+      form));
 }
 
 void check_apart(const TensorImpl& written, const TensorImpl& read) {

@@ -11,6 +11,7 @@
 #include "aten/errors.h"
 #include "aten/infer.h"
 #include "aten/overlap.h"
+#include "aten/warning.h"
 #include "base/settings.h"
 #include "graph/location.h"
 
@@ -79,10 +80,10 @@ void warn_if_large(std::uint64_t num_pending) {
   if (limit <= 0 || num_pending < static_cast<std::uint64_t>(limit) || is_told.exchange(true)) {
     return;
   }
-  TORCH_WARN(num_pending,
-             " operations were recorded on this device without a barrier. Put torch_xla.sync() "
-             "at the end of each step: a graph this large takes long to compile. "
-             "(XLA_GRAPH_SIZE_WARNING is the limit of this warning.)");
+  warn(c10::str(num_pending,
+                " operations were recorded on this device without a barrier. Put torch_xla.sync() "
+                "at the end of each step: a graph this large takes long to compile. "
+                "(XLA_GRAPH_SIZE_WARNING is the limit of this warning.)"));
 }
 
 at::Tensor to_tensor(const Call& call, graph::AliasRef alias) {

@@ -4,8 +4,10 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <mutex>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -131,7 +133,14 @@ class LiveSet {
 
   // Under the lock: counts one recorded operation. True now and then, when it is worth comparing
   // `num_recorded` with a limit.
-  bool count_recorded() { return (++num_recorded_ & (kCountsPerLook - 1)) == 0; }
+  bool count_recorded() {
+    if (!recording_since_.has_value()) recording_since_ = std::chrono::steady_clock::now();
+    return (++num_recorded_ & (kCountsPerLook - 1)) == 0;
+  }
+  // When the first operation was recorded since the last call of this; none if none was.
+  std::optional<std::chrono::steady_clock::time_point> take_recording_since() {
+    return std::exchange(recording_since_, std::nullopt);
+  }
   // Since the last barrier.
   std::uint64_t num_recorded() const { return num_recorded_; }
   void reset_recorded() { num_recorded_ = 0; }
@@ -152,6 +161,7 @@ class LiveSet {
   std::size_t size_ = 0;
   std::uint64_t num_made_ = 0;
   std::uint64_t num_recorded_ = 0;
+  std::optional<std::chrono::steady_clock::time_point> recording_since_;
   std::atomic<std::uint64_t> num_writes_{0};
 };
 

@@ -1,4 +1,5 @@
-// Walks Python's stack with the C API: no object is made but the texts that are asked for.
+// Walks Python's stack with the C API: no object is made but the texts that are
+// asked for, and in notebooks the names of cells.
 #include <Python.h>
 #include <frameobject.h>
 
@@ -39,17 +40,36 @@ bool is_hidden(std::string_view file) {
   return false;
 }
 
+// What called a notebook's cell: nothing beyond it is the user's.
+bool calls_cells(std::string_view file) { return file.find("/IPython/core/") != file.npos; }
+
+// "In[3]" for the file that stands for a notebook's cell, else the file.
+std::string shown(std::string_view file) {
+  if (file.find("/ipykernel_") == file.npos && !file.starts_with("<ipython-input-")) {
+    return std::string(file);
+  }
+  try {
+    const py::object shell = py::module_::import("IPython").attr("get_ipython")();
+    const py::object numbers = shell.attr("compile").attr("_filename_map");
+    return "In[" + py::str(numbers[py::str(file.data(), file.size())]).cast<std::string>() + "]";
+  } catch (const py::error_already_set&) {  // another IPython, or one that is not running
+    return std::string(file);
+  }
+}
+
 std::vector<base::Frame> walk(std::size_t max) {
   std::vector<base::Frame> frames;
   PyFrameObject* frame = PyThreadState_GetFrame(PyThreadState_Get());
   while (frame != nullptr && frames.size() < max) {
     PyCodeObject* const code = PyFrame_GetCode(frame);
     const std::string_view file = text_of(code->co_filename);
-    if (!is_hidden(file)) {
+    const bool is_last = !frames.empty() && calls_cells(file);
+    if (!is_last && !is_hidden(file)) {
       frames.push_back(
-          {std::string(file), PyFrame_GetLineNumber(frame), std::string(text_of(code->co_name))});
+          {shown(file), PyFrame_GetLineNumber(frame), std::string(text_of(code->co_name))});
     }
     Py_DECREF(code);
+    if (is_last) break;
     PyFrameObject* const back = PyFrame_GetBack(frame);
     Py_DECREF(frame);
     frame = back;

@@ -103,9 +103,12 @@ std::shared_ptr<Client> create(PluginSpec spec) {
     base::check(pjrt_client->addressable_devices().size() <= kMostDevices, "it offers ",
                 pjrt_client->addressable_devices().size(), " devices, and PyTorch counts to ",
                 kMostDevices);
+    if (spec.device_type.empty()) spec.device_type = to_upper(pjrt_client->platform_name());
     return std::make_shared<Client>(std::move(spec), std::move(pjrt_client));
   } catch (const base::Error& error) {
-    base::fail(error.kind(), "the PJRT plugin for '", spec.device_type, "' (", spec.library_path,
+    const std::string kind =
+        spec.device_type.empty() ? "" : base::str(" for '", spec.device_type, "'");
+    base::fail(error.kind(), "the PJRT plugin", kind, " (", spec.library_path,
                ") could not be started: ", error.what());
   }
 }

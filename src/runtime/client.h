@@ -15,7 +15,9 @@ namespace torch_xla::runtime {
 
 // Which library to load, and how to start it.
 struct PluginSpec {
-  std::string device_type;   // "CPU", "CUDA", "TPU": what users call the kind of device
+  // "CPU", "CUDA", "TPU": what users call the kind of device. Empty: what the plugin says its
+  // platform is.
+  std::string device_type;
   std::string library_path;  // a library that exports GetPjrtApi
   pjrt::NamedValues create_options;
 };

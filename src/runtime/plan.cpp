@@ -2,6 +2,7 @@
 // said where it is done.
 #include "runtime/plan.h"
 
+#include <chrono>
 #include <mutex>
 #include <set>
 #include <utility>
@@ -30,6 +31,16 @@ class RecordingLock {
  private:
   std::unique_lock<std::mutex> lock_;
 };
+
+// How long the host has been recording what is now computed. Under the recording lock.
+void record_tracing(Device& device) {
+  static base::Metric& time = base::metric("LazyTracing");
+  const auto since = device.live().take_recording_since();
+  if (!since.has_value()) return;
+  const auto elapsed = std::chrono::steady_clock::now() - *since;
+  time.record(
+      static_cast<double>(std::chrono::duration_cast<std::chrono::nanoseconds>(elapsed).count()));
+}
 
 // A node that a barrier of another thread has used up has no operands left. Returns whether a leaf
 // has failed already.
@@ -174,6 +185,7 @@ Plan plan_sync(Device& device) {
   const BarrierScope barrier(device);
   const RecordingLock lock(device);
   device.live().reset_recorded();
+  record_tracing(device);
   live = collect_live(device, plan.garbage);
   if (live.roots.empty()) return plan;
   check_runs_allowed();
@@ -295,6 +307,7 @@ Plan plan_compute(Device& device, const ReadValues& read, std::vector<ArrayPtr>&
   std::vector<graph::Value> values;  // freed outside the lock
   std::vector<graph::Value> missing;
   const RecordingLock lock(device);
+  record_tracing(device);
   values = read(plan.garbage);
   for (const graph::Value& value : values) {
     const graph::DataPtr& data = value.node->data(value.output);

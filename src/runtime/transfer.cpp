@@ -11,6 +11,8 @@
 namespace torch_xla::runtime {
 namespace {
 
+thread_local bool reads_for_operator = false;
+
 void record_transfer_to_device(std::int64_t num_bytes) {
   // As torch_xla counts, seen from the host: what leaves it is outbound.
   static base::Metric& bytes = base::metric("OutboundData", base::MetricKind::kBytes);
@@ -52,17 +54,21 @@ std::vector<ArrayPtr> upload(Device& device, std::span<const HostArray> sources,
   return arrays;
 }
 
+ReadsForOperator::ReadsForOperator() : before_(std::exchange(reads_for_operator, true)) {}
+ReadsForOperator::~ReadsForOperator() { reads_for_operator = before_; }
+
 void download(Array& array, void* destination) {
   const Download one = {&array, destination};
   download(std::span(&one, 1));
 }
 
 void download(std::span<const Download> downloads) {
-  static base::Metric& time = base::metric("TransferFromDeviceTime");
+  static base::Metric& by_user = base::metric("TransferFromDeviceTime");
+  static base::Metric& by_operator = base::metric("OperatorReadTime");
   static base::Metric& bytes = base::metric("InboundData", base::MetricKind::kBytes);
   // The wait for the programs is not the transfer's time.
   for (const Download& download : downloads) download.array->wait_ready();
-  const base::TimedSection timed(time);
+  const base::TimedSection timed(reads_for_operator ? by_operator : by_user);
   std::vector<HostCopy> copies;
   copies.reserve(downloads.size());
   std::int64_t num_bytes = 0;

@@ -23,6 +23,20 @@ std::shared_ptr<Array> upload(Device& device, const void* data, base::Shape shap
 std::vector<std::shared_ptr<Array>> upload(Device& device, std::span<const HostArray> sources,
                                            bool copy_during_call = true);
 
+// While one lives, what this thread downloads is for an operator, of which something else tells (a
+// fallback, a size that is data, an error that is looked for). It is timed as `OperatorReadTime`:
+// `TransferFromDeviceTime` is of the reads that the user wrote.
+class ReadsForOperator {
+ public:
+  ReadsForOperator();
+  ~ReadsForOperator();
+  ReadsForOperator(const ReadsForOperator&) = delete;
+  ReadsForOperator& operator=(const ReadsForOperator&) = delete;
+
+ private:
+  const bool before_;
+};
+
 // Blocks until the value is there and copied; `destination` must hold `shape().num_bytes()`.
 void download(Array& array, void* destination);
 struct Download {

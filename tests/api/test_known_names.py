@@ -238,6 +238,14 @@ def test_bindings_that_programs_call():
 def test_pinned_memory_is_not_needed():
     with pytest.raises(NotImplementedError, match="xla has no pinned memory of the host"):
         torch.ones(2).pin_memory("xla")
+    code = """
+        import warnings
+        warnings.simplefilter("error")
+        import torch, torch_xla
+        from torch.utils.data import DataLoader
+        print([x.tolist() for x in DataLoader(torch.arange(4.0), batch_size=2, pin_memory=True)])
+        """
+    assert run_in_process(code) == "[[0.0, 1.0], [2.0, 3.0]]"
 
 
 def test_what_is_sharded_says_how():

@@ -322,6 +322,43 @@ def test_environment_turns_explanations_on(tmp_path):
     assert "Compilation Analysis" in path.read_text() and "the first graph" in path.read_text()
 
 
+def test_lines_in_notebooks_are_those_of_cells(tmp_path):
+    """IPython stands for itself: a file of its name runs a cell whose file is a kernel's."""
+    core = tmp_path / "IPython" / "core"
+    core.mkdir(parents=True)
+    (core / "interactiveshell.py").write_text("def run_code(code):\n    exec(code, {})\n")
+    (tmp_path / "IPython" / "__init__.py").write_text(
+        "class shell:\n    class compile:\n        _filename_map = {'/tmp/ipykernel_7/1.py': 3}\n"
+        "def get_ipython():\n    return shell\n"
+    )
+    code = """
+        import sys
+        sys.path.insert(0, sys.argv[1])
+        import torch, torch_xla
+        from IPython.core.interactiveshell import run_code
+        for name in ("1", "2"):
+            cell = "import torch\\nx = torch.ones(3, device='xla')\\nprint(x.sum().item())"
+            run_code(compile(cell, f"/tmp/ipykernel_7/{name}.py", "exec"))
+        """
+    path = tmp_path / "explained"
+    run_in_process(code, str(tmp_path), PT_XLA_DEBUG="1", PT_XLA_DEBUG_FILE=str(path))
+    text = path.read_text()
+    assert "In[3]:3" in text
+    assert "/tmp/ipykernel_7/2.py:3" in text  # a cell that IPython does not know
+    assert "interactiveshell" not in text and "<string>" not in text
+
+
+def test_warnings_name_no_folder_of_the_build(device):
+    code = """
+        import warnings, torch, torch_xla
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            torch.ones(3, device="xla").nonzero()
+        print(caught[0].message)
+        """
+    assert "(Triggered internally at src/aten/dynamic_shapes.cpp:" in run_in_process(code)
+
+
 def test_metrics_file(device, tmp_path):
     path = tmp_path / "metrics"
     with setting(metrics_file=str(path)):

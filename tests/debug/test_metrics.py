@@ -115,6 +115,41 @@ def test_reading_a_number_is_no_fallback(device):
     assert met.executed_fallback_ops() == []
 
 
+def test_tracing_is_timed_up_to_the_launch(device):
+    x = torch.ones(3, device=device)
+    torch_xla.sync()
+    met.clear_all()
+    torch_xla.sync()  # nothing was recorded
+    assert met.metric_data("LazyTracing") is None
+    y = x + 1
+    (y * 2).tolist()
+    assert met.metric_data("LazyTracing")[0] == 1
+    y.add_(1)
+    torch_xla.sync()
+    samples, total, _ = met.metric_data("LazyTracing")
+    assert samples == 2 and total > 0
+
+
+@pytest.mark.filterwarnings("ignore:aten..* has as many results")
+def test_reads_of_operators_are_no_reads_of_the_user(device):
+    x = torch.tensor([1.0, 0.0, 2.0], device=device)
+    reads = [
+        lambda: x.nonzero(),
+        lambda: x[x > 0],
+        lambda: torch.linalg.inv(torch.eye(2, device=device)),
+        lambda: torch.repeat_interleave(x.long()),
+    ]
+    for read in reads:
+        met.clear_all()
+        read()
+        assert met.metric_data("TransferFromDeviceTime") is None
+        assert met.metric_data("OperatorReadTime")[0] == 1
+    met.clear_all()
+    x.sum().item()
+    assert met.metric_data("TransferFromDeviceTime")[0] == 1
+    assert met.metric_data("OperatorReadTime") is None
+
+
 def test_names_of_torch_xla_are_there(device):
     met.clear_all()
     x = torch.full((1009,), 2.0).to(device)
@@ -135,6 +170,7 @@ def test_names_of_torch_xla_are_there(device):
         "TensorsGraphSize",
         "InputOutputAliasCount",
         "IrValueTensorToXlaData",
+        "LazyTracing",
     }
     # The value can be read a moment before the thread that ran the program has added its time.
     torch_xla.sync(wait=True)

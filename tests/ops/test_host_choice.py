@@ -201,6 +201,14 @@ _CASES = {
         (),
         _PRODUCTS,
     ),
+    "attention with a mask of booleans": Case(
+        lambda q, k, v: nnf.scaled_dot_product_attention(
+            q, k, v, attn_mask=torch.arange(17, device=q.device)[None] < 9
+        ),
+        [(2, 4, 17, 32)] * 3,
+        (),
+        _PRODUCTS,
+    ),
     "bilinear": Case(
         lambda x: nnf.interpolate(x, scale_factor=2.0, mode="bilinear"),
         [(2, 3, 20, 21)],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import warnings
 from typing import Any
 
 import torch
@@ -28,7 +29,9 @@ def _have_addresses() -> None:
 
 
 def _need_no_pinned_memory() -> None:
-    """PyTorch would say that the library of xla was not loaded."""
+    """PyTorch would say that the library of xla was not loaded; and data loaders, which
+    accelerate and transformers ask for pinned memory, that there is no accelerator."""
+    warnings.filterwarnings("ignore", "'pin_memory' argument is set as true but no accelerator")
     original = torch.Tensor.pin_memory
 
     @functools.wraps(original)
