@@ -79,6 +79,8 @@ class Walker {
   // All operands of `node` are in the trace.
   void append(Node* node) {
     node->walk_index_ = static_cast<std::uint32_t>(trace_.steps.size());
+    if (node->born_as() != 0) [[unlikely]]
+      trace_.births.push_back(node->walk_index_);
     trace_.steps.push_back(
         {NodeRef::share(node), static_cast<std::uint32_t>(trace_.sources.size()), 0});
     relaxed_.add(node->entry()->key);

@@ -29,6 +29,8 @@ struct Trace {
   std::vector<Source> sources;
   std::vector<DataPtr> leaves;
   std::vector<Source> roots;  // in the order given
+  // Steps that are constants as which memory was born (`Node::born_as`).
+  std::vector<std::uint32_t> births;
   // The numbers of all slots in the order of the steps, as their bits, and which of them are data
   // from the start. `strict_key` contains those that are not, and `relaxed_key` none.
   std::vector<std::uint64_t> numbers;

@@ -238,6 +238,7 @@ std::optional<GraphCall> call_of(const Plan& plan) {
 
 void sync(Device& device, bool wait_for_values, std::string_view where, RunKind kind) {
   Plan plan = plan_sync(device);
+  fill(plan.births);
   const ArrayPtr failed = std::move(plan.failed);
   ArrayPtr output;
   if (!plan.is_empty()) {
@@ -316,6 +317,7 @@ std::vector<ArrayPtr> compute(Device& device, std::span<const graph::Value> valu
 std::vector<double> time_launches(Device& device, int count) {
   std::vector<double> seconds;
   Plan plan = plan_sync(device);
+  fill(plan.births);
   if (plan.is_empty()) return seconds;
   const ArrayPtr output = plan.outputs.front();
   const std::shared_ptr<Launch> launch =
