@@ -261,16 +261,21 @@ std::vector<ArrayPtr> compute(Device& device, const ReadValues& read, std::strin
   return arrays;
 }
 
+bool compute_arguments(Device& device, const ReadValues& read, std::string_view where) {
+  static base::Counter& count = base::counter("DynamoSyncInputExecuteTime");
+  std::vector<ArrayPtr> arrays;
+  Plan plan = plan_compute(device, read, arrays);
+  if (plan.is_empty()) return false;
+  count.add();
+  run(device, std::move(plan), where, RunKind::kGraph);
+  return true;
+}
+
 std::optional<GraphCall> compute_graph(Device& device, const ReadValues& read,
                                        std::string_view where) {
   std::vector<ArrayPtr> arrays;
   Plan plan = plan_compute(device, read, arrays);
   if (plan.is_empty()) return std::nullopt;
-  if (plan.trace.steps.size() > 1) {
-    // The graph's arguments were still to be computed.
-    static base::Counter& count = base::counter("DynamoSyncInputExecuteTime");
-    count.add();
-  }
   std::optional<GraphCall> call = call_of(plan);
   run(device, std::move(plan), where, RunKind::kGraph);
   return call;
