@@ -257,6 +257,10 @@ std::unique_ptr<Operator> plan_operator(const c10::OperatorHandle& handle, std::
     op->lowering = ops::registry().find(op->op.name);
   }
   op->op.converts_result = op->kind != OpKind::kFunctional;
+  if (op->lowering != nullptr) {
+    if (op->kind != OpKind::kOut) op->op.constant = op->lowering->constant;
+    op->op.is_overwrite = op->kind == OpKind::kInPlace && op->lowering->overwrites;
+  }
   const bool is_collective = op->lowering != nullptr && op->lowering->is_collective;
   if (is_collective) add_token(*op);
   if (op->lowering == nullptr || !plan_arguments(*op, why)) return nullptr;

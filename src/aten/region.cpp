@@ -336,11 +336,43 @@ std::optional<std::vector<at::Tensor>> run_as_last(const CapturedGraph& graph,
   return results;
 }
 
+// False if all arguments were there, or are none that the graph can take.
+bool compute_arguments(const CapturedGraph& graph, std::span<const at::Tensor* const> operands) {
+  std::vector<TensorImpl*> impls;
+  const auto add = [&](const at::Tensor& tensor) {
+    TensorImpl* const impl = as_xla(tensor);
+    impls.push_back(impl);
+    return impl != nullptr && &impl->xla_device() == &impls.front()->xla_device();
+  };
+  for (const at::Tensor* operand : operands) {
+    if (!add(*operand)) return false;
+  }
+  for (const at::Tensor& constant : graph.constants) {
+    if (!add(constant)) return false;
+  }
+  if (impls.empty()) return false;
+  const auto read = [&](std::vector<graph::NodeRef>& garbage) {
+    std::vector<graph::Value> values;
+    for (TensorImpl* impl : impls) values.push_back(impl->read(garbage));
+    return values;
+  };
+  bool were_missing = false;
+  blocking([&] {
+    translating([&] {
+      were_missing = runtime::compute_arguments(impls.front()->xla_device(), read, kWhere);
+    });
+  });
+  return were_missing;
+}
+
 }  // namespace
 
 std::vector<at::Tensor> run_graph(const CapturedGraph& graph,
                                   std::span<const at::Tensor* const> operands) {
   if (auto results = run_as_last(graph, operands)) return std::move(*results);
+  if (compute_arguments(graph, operands)) {
+    if (auto results = run_as_last(graph, operands)) return std::move(*results);
+  }
   std::vector<at::Tensor> tensors;
   for (const at::Tensor* operand : operands) tensors.push_back(*operand);
   std::vector<at::Tensor> results =

@@ -29,7 +29,17 @@ AliasRef Alias::make(LiveSet& live, const TensorType* type, Value value) {
   return live.add_locked(type, std::move(value));
 }
 
+namespace {
+
+bool is_constant(const Value& value) {
+  const Entry* const entry = value.node->entry();
+  return entry != nullptr && entry->op->constant != Constant::kNone;
+}
+
+}  // namespace
+
 void Alias::write(Value value, std::vector<NodeRef>& garbage) {
+  if (settled_ == nullptr && value_ && is_constant(value_)) value_.node->set_born_as(number_);
   garbage.push_back(std::move(value_.node));
   value_ = std::move(value);
   ++epoch_;

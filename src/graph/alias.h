@@ -63,7 +63,7 @@ class Alias : public base::Pooled {
   // The members below are read and written under the LiveSet's lock.
   const Value& value() const { return value_; }
   // Replaces what the memory holds, or its value by an equal one (its leaf, after a barrier). Views
-  // must be read anew.
+  // must be read anew. A constant that it held before any barrier is what it was born as.
   void write(Value value, std::vector<NodeRef>& garbage);
   // Views must be read anew: what they were read as can't be computed any more.
   void expire_views() { ++epoch_; }
@@ -74,6 +74,9 @@ class Alias : public base::Pooled {
   const DataPtr& settled() const { return settled_; }
   // Returns what it was before.
   DataPtr settle(DataPtr data) { return std::exchange(settled_, std::move(data)); }
+  // A barrier has made memory of what it was born as, since when no other has come.
+  bool is_newborn() const { return is_newborn_; }
+  void set_newborn(bool is_newborn) { is_newborn_ = is_newborn; }
   void set_type(const TensorType* type) { type_ = type; }
   // Where programs are told that this memory is. 0 until one asked.
   std::uint64_t address() const { return address_; }
@@ -95,6 +98,7 @@ class Alias : public base::Pooled {
   std::uint64_t epoch_ = 1;
   std::uint64_t address_ = 0;
   DataPtr settled_;
+  bool is_newborn_ = false;
   Alias* previous_ = nullptr;
   Alias* next_ = nullptr;
 };

@@ -17,6 +17,9 @@ namespace torch_xla::graph {
 
 struct RegionOp;
 
+// Of an operator that gives a tensor of one number: which one.
+enum class Constant : std::uint8_t { kNone, kZero, kOne, kArgument };
+
 // An operator as nodes see it: what it is called decides how it is lowered (`ops::Registry`).
 struct Op {
   std::string name;      // the registry's name: "add.Tensor", "slice.Tensor:inverse"
@@ -25,6 +28,10 @@ struct Op {
   bool is_write = false;
   // In-place and `out=`: the lowered result is converted and broadcast to the recorded type.
   bool converts_result = false;
+  // kArgument: the only number among the arguments.
+  Constant constant = Constant::kNone;
+  // In place: nothing of what was there is left, so that it needn't have been.
+  bool is_overwrite = false;
   // Of the entry's `args`, for people to read; may be empty.
   std::vector<std::string> argument_names = {};
   // This, of a node that holds regions (graph/region.h); null of all others.

@@ -67,6 +67,10 @@ class Node {
   // For people alone: no key depends on it. Under the device's lock.
   void set_location(Location location) { location_ = location; }
   const base::Shape& shape(std::uint32_t output) const;
+  // The number of the alias whose memory held this constant first, if that was written since; 0.
+  // Under the device's lock.
+  std::uint64_t born_as() const { return born_as_; }
+  void set_born_as(std::uint64_t alias) { born_as_ = alias; }
 
   // The array of an output, or null while it has not been computed. Under the device's lock.
   const DataPtr& data(std::uint32_t output) const;
@@ -101,6 +105,7 @@ class Node {
   std::uint32_t num_outputs_ = 1;
   Location location_ = 0;
   const Entry* entry_ = nullptr;
+  std::uint64_t born_as_ = 0;
   std::unique_ptr<DataPtr[]> data_;
 
   // Of the walk with number `walk_`: the place in its order and the edges seen to this node. When

@@ -79,6 +79,8 @@ class Walker {
   // All operands of `node` are in the trace.
   void append(Node* node) {
     node->walk_index_ = static_cast<std::uint32_t>(trace_.steps.size());
+    if (node->born_as() != 0) [[unlikely]]
+      trace_.births.push_back(node->walk_index_);
     trace_.steps.push_back(
         {NodeRef::share(node), static_cast<std::uint32_t>(trace_.sources.size()), 0});
     relaxed_.add(node->entry()->key);
@@ -91,14 +93,8 @@ class Walker {
     const std::vector<Slot>& slots = node->entry()->slots;
     for (std::size_t i = 0; i < slots.size(); ++i) {
       const std::uint64_t bits = node->slots()[i];
-      if (slots[i].mode != SlotMode::kData) {
-        trace_.promotables.push_back(bits);
-        trace_.promoted.push_back(!is_constant_at_first(slots[i], bits));
-      } else if (slots[i].dtype == base::DType::kFloat64) {
-        trace_.floats.push_back(bits);
-      } else {
-        trace_.ints.push_back(bits);
-      }
+      trace_.numbers.push_back(bits);
+      trace_.is_data.push_back(!is_constant_at_first(slots[i], bits));
     }
   }
 
@@ -112,7 +108,7 @@ class Walker {
     relaxed_.add(trace_.roots.size());
     for (const Source& root : trace_.roots) add_source(root);
     trace_.relaxed_key = relaxed_.finish();
-    trace_.strict_key = key_of(trace_, trace_.promoted);
+    trace_.strict_key = key_of(trace_, trace_.is_data);
   }
 
   inline static std::atomic<std::uint64_t> num_walks{0};
@@ -124,12 +120,12 @@ class Walker {
 
 Trace walk(std::span<const Value> roots) { return Walker().run(roots); }
 
-base::Hash128 key_of(const Trace& trace, const std::vector<bool>& promoted) {
+base::Hash128 key_of(const Trace& trace, const std::vector<bool>& is_data) {
   base::Hasher hasher;
   hasher.add(trace.relaxed_key);
-  for (std::size_t i = 0; i < promoted.size(); ++i) {
-    hasher.add(promoted[i] ? 1 : 0);
-    if (!promoted[i]) hasher.add(trace.promotables[i]);
+  for (std::size_t i = 0; i < is_data.size(); ++i) {
+    hasher.add(is_data[i] ? 1 : 0);
+    if (!is_data[i]) hasher.add(trace.numbers[i]);
   }
   return hasher.finish();
 }

@@ -29,13 +29,12 @@ struct Trace {
   std::vector<Source> sources;
   std::vector<DataPtr> leaves;
   std::vector<Source> roots;  // in the order given
-  // The numbers of the data slots in the order of the steps, by kind, as their bits.
-  std::vector<std::uint64_t> floats;
-  std::vector<std::uint64_t> ints;
-  // The numbers of the other slots, and which of them are data from the start. `strict_key`
-  // contains those that are not, and `relaxed_key` none.
-  std::vector<std::uint64_t> promotables;
-  std::vector<bool> promoted;
+  // Steps that are constants as which memory was born (`Node::born_as`).
+  std::vector<std::uint32_t> births;
+  // The numbers of all slots in the order of the steps, as their bits, and which of them are data
+  // from the start. `strict_key` contains those that are not, and `relaxed_key` none.
+  std::vector<std::uint64_t> numbers;
+  std::vector<bool> is_data;
   base::Hash128 strict_key;
   base::Hash128 relaxed_key;
   std::uint64_t number = 0;  // of the walk, since the process began
@@ -43,8 +42,8 @@ struct Trace {
 
 // Under the lock of the device that the roots live on. Iterative: a graph may be a million deep.
 Trace walk(std::span<const Value> roots);
-// The key of the trace's graph where these of its promotables are data and the others constants.
-base::Hash128 key_of(const Trace& trace, const std::vector<bool>& promoted);
+// The key of the trace's graph where these of its numbers are data and the others constants.
+base::Hash128 key_of(const Trace& trace, const std::vector<bool>& is_data);
 // Where `data` is in the trace's leaves. In the same hold of the lock as the walk.
 std::optional<std::uint32_t> find_leaf(const Trace& trace, const Data& data);
 

@@ -24,22 +24,36 @@ Value filled(const Dims& size, DType dtype, Value number) {
   return broadcast_to(convert(number, dtype), size);
 }
 
+Options constant_options(const Scalar& number) {
+  return {.constant =
+              number.to<std::int64_t>() == 0 ? graph::Constant::kZero : graph::Constant::kOne};
+}
+
 void register_constants(Registry& m, const std::string& name, const Scalar& number) {
-  m.impl(name, [number](Context& context, Dims size, MaybeDType dtype) {
-    return filled(context, size, output_dtype(dtype), number);
-  });
+  m.impl(
+      name,
+      [number](Context& context, Dims size, MaybeDType dtype) {
+        return filled(context, size, output_dtype(dtype), number);
+      },
+      constant_options(number));
 }
 
 void register_constants_like(Registry& m, const std::string& name, const Scalar& number) {
-  m.impl(name, [number](Context& context, Value self, MaybeDType dtype) {
-    return filled(context, self.dims(), dtype.value_or(self.dtype()), number);
-  });
+  m.impl(
+      name,
+      [number](Context& context, Value self, MaybeDType dtype) {
+        return filled(context, self.dims(), dtype.value_or(self.dtype()), number);
+      },
+      constant_options(number));
 }
 
 void register_new_constants(Registry& m, const std::string& name, const Scalar& number) {
-  m.impl(name, [number](Context& context, Value self, Dims size, MaybeDType dtype) {
-    return filled(context, size, dtype.value_or(self.dtype()), number);
-  });
+  m.impl(
+      name,
+      [number](Context& context, Value self, Dims size, MaybeDType dtype) {
+        return filled(context, size, dtype.value_or(self.dtype()), number);
+      },
+      constant_options(number));
 }
 
 void register_filled(Registry& m) {
@@ -53,19 +67,27 @@ void register_filled(Registry& m) {
   register_new_constants(m, "new_empty", 0);
   register_new_constants(m, "new_zeros", 0);
   register_new_constants(m, "new_ones", 1);
-  m.impl({"empty_strided", "empty_permuted"},
-         [](Context& context, Dims size, Dims, MaybeDType dtype) {
-           return filled(context, size, output_dtype(dtype), 0);
-         });
-  m.impl("full", [](Dims size, Value fill_value, MaybeDType dtype) {
-    return filled(size, dtype.value_or(number_dtype(fill_value.dtype())), fill_value);
-  });
-  m.impl("full_like", [](Value self, Value fill_value, MaybeDType dtype) {
-    return filled(self.dims(), dtype.value_or(self.dtype()), fill_value);
-  });
-  m.impl("new_full", [](Value self, Dims size, Value fill_value, MaybeDType dtype) {
-    return filled(size, dtype.value_or(self.dtype()), fill_value);
-  });
+  m.impl(
+      {"empty_strided", "empty_permuted"},
+      [](Context& context, Dims size, Dims, MaybeDType dtype) {
+        return filled(context, size, output_dtype(dtype), 0);
+      },
+      constant_options(0));
+  m.impl("full",
+         [](Dims size, Value fill_value, MaybeDType dtype) {
+           return filled(size, dtype.value_or(number_dtype(fill_value.dtype())), fill_value);
+         },
+         {.constant = graph::Constant::kArgument});
+  m.impl("full_like",
+         [](Value self, Value fill_value, MaybeDType dtype) {
+           return filled(self.dims(), dtype.value_or(self.dtype()), fill_value);
+         },
+         {.constant = graph::Constant::kArgument});
+  m.impl("new_full",
+         [](Value self, Dims size, Value fill_value, MaybeDType dtype) {
+           return filled(size, dtype.value_or(self.dtype()), fill_value);
+         },
+         {.constant = graph::Constant::kArgument});
   m.impl("scalar_tensor",
          [](Value s, MaybeDType dtype) { return filled({}, output_dtype(dtype), s); });
 }

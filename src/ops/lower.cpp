@@ -13,7 +13,7 @@ namespace {
 class Module {
  public:
   Module(const graph::Trace& trace, const Target& target, std::span<const Donation> donations,
-         const std::vector<bool>& promoted)
+         const Numbers& numbers)
       : trace_(trace), target_(target) {
     builder_.set_default_precision(target.precision);
     for (const graph::DataPtr& leaf : trace.leaves) {
@@ -23,9 +23,15 @@ class Module {
       builder_.set_parameter_attribute(donation.leaf, "tf.aliasing_output",
                                        base::str(donation.root, " : i32"));
     }
-    address_slots(promoted.empty() ? trace.promoted : promoted);
-    if (program_.num_floats > 0) floats_ = vector_parameter(DType::kFloat64, program_.num_floats);
-    if (program_.num_ints > 0) ints_ = vector_parameter(DType::kInt64, program_.num_ints);
+    address_slots(numbers);
+    if (!program_.floats.empty()) {
+      floats_.vector = vector_parameter(DType::kFloat64, program_.floats.size());
+      floats_.elements.resize(program_.floats.size());
+    }
+    if (!program_.ints.empty()) {
+      ints_.vector = vector_parameter(DType::kInt64, program_.ints.size());
+      ints_.elements.resize(program_.ints.size());
+    }
   }
 
   Program run() {
@@ -40,38 +46,42 @@ class Module {
   // Where a slot's number is in the vector of its kind; none: it is a constant.
   using Address = std::optional<std::size_t>;
 
+  // The numbers of one kind, and those that were taken out of the vector so far.
+  struct Vector {
+    Value vector;
+    std::vector<Value> elements;
+  };
+
   Value vector_parameter(DType dtype, std::size_t size) {
     return builder_.parameter({dtype, {static_cast<std::int64_t>(size)}});
   }
 
-  // Data lie in the vectors in the order in which the walk met them, promoted numbers behind them.
-  void address_slots(const std::vector<bool>& promoted) {
-    std::size_t num_floats = 0;
-    std::size_t num_ints = 0;
-    std::uint32_t promotable = 0;
+  // Data lie in the vectors in the order in which the walk met them, each only once.
+  void address_slots(const Numbers& numbers) {
+    const std::vector<bool>& is_data = numbers.is_data.empty() ? trace_.is_data : numbers.is_data;
     for (const graph::Trace::Step& step : trace_.steps) {
       first_slot_.push_back(addresses_.size());
       for (const graph::Slot& slot : step.node->entry()->slots) {
-        const bool is_float = slot.dtype == DType::kFloat64;
+        const auto number = static_cast<std::uint32_t>(addresses_.size());
         Address& address = addresses_.emplace_back();
-        if (target_.is_exported) continue;
-        if (slot.mode == graph::SlotMode::kData) {
-          address = is_float ? num_floats++ : num_ints++;
+        if (target_.is_exported || !is_data[number]) continue;
+        const std::uint32_t first = numbers.same_as.empty() ? number : numbers.same_as[number];
+        if (first != number) {
+          address = addresses_[first];
+          base::internal_check(address.has_value(), "number ", number, " of ",
+                               step.node->entry()->op->name, " is data, and is to be the same as ",
+                               first, ", which is not");
           continue;
         }
-        const std::uint32_t position = promotable++;
-        if (!promoted[position]) continue;
-        std::vector<std::uint32_t>& behind =
-            is_float ? program_.promoted_floats : program_.promoted_ints;
-        address = (is_float ? trace_.floats : trace_.ints).size() + behind.size();
-        behind.push_back(position);
+        std::vector<std::uint32_t>& vector =
+            slot.dtype == DType::kFloat64 ? program_.floats : program_.ints;
+        address = vector.size();
+        vector.push_back(number);
       }
     }
-    program_.num_floats = num_floats + program_.promoted_floats.size();
-    program_.num_ints = num_ints + program_.promoted_ints.size();
   }
 
-  std::vector<std::optional<Value>> slots_of(std::size_t step) const {
+  std::vector<std::optional<Value>> slots_of(std::size_t step) {
     const std::vector<graph::Slot>& slots = trace_.steps[step].node->entry()->slots;
     std::vector<std::optional<Value>> values(slots.size());
     for (std::size_t i = 0; i < slots.size(); ++i) {
@@ -81,11 +91,17 @@ class Module {
     return values;
   }
 
-  Value element(const graph::Slot& slot, std::size_t index) const {
+  // Steps are asked about one after the other, outside of the regions that some of them have: what
+  // one took out is there for all that follow.
+  Value element(const graph::Slot& slot, std::size_t index) {
     const auto start = static_cast<std::int64_t>(index);
-    const Value& vector = slot.dtype == DType::kFloat64 ? floats_ : ints_;
-    const Value number = hlo::reshape(hlo::slice(vector, {start}, {start + 1}, {1}), {});
-    return slot.dtype == DType::kUInt64 ? hlo::bitcast_convert(number, DType::kUInt64) : number;
+    Vector& numbers = slot.dtype == DType::kFloat64 ? floats_ : ints_;
+    Value& number = numbers.elements[index];
+    if (!number) {
+      number = hlo::reshape(hlo::slice(numbers.vector, {start}, {start + 1}, {1}), {});
+      if (slot.dtype == DType::kUInt64) number = hlo::bitcast_convert(number, DType::kUInt64);
+    }
+    return number;
   }
 
   const graph::Trace& trace_;
@@ -93,8 +109,8 @@ class Module {
   hlo::Builder builder_;
   Program program_;
   std::vector<Value> leaves_;
-  Value floats_;
-  Value ints_;
+  Vector floats_;
+  Vector ints_;
   std::vector<Address> addresses_;       // of all slots
   std::vector<std::size_t> first_slot_;  // of each step, in `addresses_`
 };
@@ -102,8 +118,8 @@ class Module {
 }  // namespace
 
 Program lower(const graph::Trace& trace, const Target& target, std::span<const Donation> donations,
-              const std::vector<bool>& promoted) {
-  return Module(trace, target, donations, promoted).run();
+              const Numbers& numbers) {
+  return Module(trace, target, donations, numbers).run();
 }
 
 std::vector<std::optional<Shape>> infer(const graph::Entry& partial, std::string_view platform) {

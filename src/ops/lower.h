@@ -25,24 +25,29 @@ struct Donation {
   friend bool operator==(const Donation&, const Donation&) = default;
 };
 
+// What a trace's numbers are in a program.
+struct Numbers {
+  // One per number of the trace: data, or a constant of the program. Empty: as the trace has it.
+  std::vector<bool> is_data = {};
+  // One per number of the trace: the first of those that are known to be equal to it, of one type
+  // and data if it is. Empty: none is known to be.
+  std::vector<std::uint32_t> same_as = {};
+};
+
 // A module whose function `main` takes, in order: one parameter per leaf of the trace; if there are
-// any, one f64 vector of all numbers of data slots that are floats; likewise one s64 vector of all
-// others (a uint64 as its bits). Promoted numbers follow the data of their vector. It returns one
-// result per root.
+// any, one f64 vector of all numbers that are data and floats; likewise one s64 vector of all
+// others (a uint64 as its bits). It returns one result per root.
 struct Program {
   std::string text;
-  std::size_t num_floats = 0;  // in the vectors; 0: there is no such parameter
-  std::size_t num_ints = 0;
-  // Which of the trace's promotables stand behind the data in each vector.
-  std::vector<std::uint32_t> promoted_floats;
-  std::vector<std::uint32_t> promoted_ints;
+  // Which of the trace's numbers are in the vectors. Empty: there is no such parameter.
+  std::vector<std::uint32_t> floats;
+  std::vector<std::uint32_t> ints;
 };
 
 // Throws base::Error naming the operator that cannot be lowered. Never recursive in the graph's
-// depth. The nodes' operands may have been dropped since the walk. `promoted` has one per
-// promotable of the trace, true where the number is data; empty: as the trace has it.
+// depth. The nodes' operands may have been dropped since the walk.
 Program lower(const graph::Trace& trace, const Target& target,
-              std::span<const Donation> donations = {}, const std::vector<bool>& promoted = {});
+              std::span<const Donation> donations = {}, const Numbers& numbers = {});
 
 // The types of the results of a call whose entry has everything but its outputs; nullopt stands for
 // an undefined tensor.

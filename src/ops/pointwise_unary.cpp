@@ -333,14 +333,20 @@ Value copy(Value self, Value source) {
 
 void register_pointwise_unary(Registry& m) {
   for (const UnaryOperator& op : kUnaryOperators) {
-    m.impl(std::string(op.name), op.emit, {.repeats = op.repeats});
+    const bool is_zero = op.name == "zero";
+    m.impl(std::string(op.name), op.emit,
+           {.repeats = op.repeats,
+            .constant = is_zero ? graph::Constant::kZero : graph::Constant::kNone,
+            .overwrites = is_zero});
   }
   m.impl("logit", logit);
   m.impl("nan_to_num", nan_to_num, {.repeats = Repeats::kAllowed});  // of integers: see its check
   m.impl("round.decimals", round_decimals);
   m.impl("frexp.Tensor", frexp);
-  m.impl({"fill.Scalar", "fill.Tensor"}, fill, {.repeats = Repeats::kAllowed});
-  m.impl("copy", copy);
+  m.impl(
+      {"fill.Scalar", "fill.Tensor"}, fill,
+      {.repeats = Repeats::kAllowed, .constant = graph::Constant::kArgument, .overwrites = true});
+  m.impl("copy", copy, {.overwrites = true});
   m.impl("_to_copy", [](Value self, std::optional<DType> dtype) {
     return cast(self, dtype.value_or(self.dtype()));
   });

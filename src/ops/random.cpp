@@ -182,9 +182,9 @@ std::tuple<Value, Value> rrelu_with_noise(Value self, Value noise, Value lower, 
 }
 
 void register_integers_and_layers(Registry& m) {
-  m.impl("random", random_any);
-  m.impl("random.from", random_between);
-  m.impl("random.to", random_below);
+  m.impl("random", random_any, {.overwrites = true});
+  m.impl("random.from", random_between, {.overwrites = true});
+  m.impl("random.to", random_below, {.overwrites = true});
   m.impl("native_dropout", native_dropout, {.is_random = true});
   m.impl("native_dropout_backward", native_dropout_backward);
   m.impl({"rrelu_with_noise", "rrelu_with_noise_functional"}, rrelu_with_noise);
@@ -193,10 +193,12 @@ void register_integers_and_layers(Registry& m) {
 }  // namespace
 
 void register_random(Registry& m) {
-  m.impl("uniform", uniform);
-  m.impl({"normal_", "normal_functional"}, [](Value self, Value mean, Value std, Value key) {
-    return normal(self.dtype(), self.dims(), mean, std, key);
-  });
+  m.impl("uniform", uniform, {.overwrites = true});
+  m.impl({"normal_", "normal_functional"},
+         [](Value self, Value mean, Value std, Value key) {
+           return normal(self.dtype(), self.dims(), mean, std, key);
+         },
+         {.overwrites = true});
   m.impl("normal.Tensor_float", [](Value mean, Value std, Value key) {
     return normal(mean.dtype(), mean.dims(), mean, std, key);
   });
@@ -206,15 +208,17 @@ void register_random(Registry& m) {
   m.impl("normal.Tensor_Tensor", [](Value mean, Value std, Value key) {
     return normal(mean.dtype(), broadcast_dims({mean, std}), mean, std, key);
   });
-  m.impl("exponential", exponential);
-  m.impl("cauchy", cauchy);
-  m.impl("log_normal", log_normal);
-  m.impl("geometric", geometric);
+  m.impl("exponential", exponential, {.overwrites = true});
+  m.impl("cauchy", cauchy, {.overwrites = true});
+  m.impl("log_normal", log_normal, {.overwrites = true});
+  m.impl("geometric", geometric, {.overwrites = true});
   m.impl("bernoulli", [](Value self, Value key) { return bernoulli_tensor(self, self, key); });
-  m.impl({"bernoulli.p", "bernoulli_.float"}, [](Value self, Value p, Value key) {
-    return convert(is_success(p, self.dims(), key), self.dtype());
-  });
-  m.impl("bernoulli.Tensor", bernoulli_tensor);
+  m.impl({"bernoulli.p", "bernoulli_.float"},
+         [](Value self, Value p, Value key) {
+           return convert(is_success(p, self.dims(), key), self.dtype());
+         },
+         {.overwrites = true});
+  m.impl("bernoulli.Tensor", bernoulli_tensor, {.overwrites = true});
   register_integers_and_layers(m);
   register_random_sampling(m);
   register_random_rejection(m);

@@ -157,6 +157,8 @@ void Registry::add(const std::string& name, Lowering lowering, const Options& op
   lowering.is_collective = options.is_collective;
   lowering.is_between_two = options.is_between_two;
   lowering.repeats = options.repeats;
+  lowering.constant = options.constant;
+  lowering.overwrites = options.overwrites;
   lowering.computes_in_out_dtype = options.computes_in_out_dtype;
   const bool added = lowerings_.emplace(key_of(name, options.platform), std::move(lowering)).second;
   base::internal_check(added, "two lowerings are registered for ", name);

@@ -292,6 +292,9 @@ struct Lowering {
   bool is_collective = false;
   // Of a collective: two members take part, so there is nothing for all of them to compare.
   bool is_between_two = false;
+  // As in `graph::Op`; `overwrites` of an operator that writes in place.
+  graph::Constant constant = graph::Constant::kNone;
+  bool overwrites = false;
 };
 
 // The types of the results of a call, by the function's own conversion of its arguments.
@@ -306,6 +309,8 @@ struct Options {
   bool computes_in_out_dtype = false;
   bool is_collective = false;
   bool is_between_two = false;
+  graph::Constant constant = graph::Constant::kNone;
+  bool overwrites = false;
 };
 
 class Registry {

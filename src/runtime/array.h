@@ -128,6 +128,8 @@ class Array final : public graph::Data {
   // Once, by whoever was to make the value.
   void set_launched(std::vector<pjrt::Buffer> buffers, LaunchDescriptionPtr launch);
   void set_failed(std::exception_ptr error);
+  // As `upload` of a pending array, with the memory copied during the call.
+  void set_uploaded(const void* data);
 
   // What the alias with this number stood for before it stood for this array, which keeps it until
   // it has been launched. Nothing is kept of an array that has been.

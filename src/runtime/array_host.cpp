@@ -54,10 +54,8 @@ pjrt::Buffer upload_shard(pjrt::Device& to, const void* data, const base::Shape&
   return copy(local.data(), true);
 }
 
-}  // namespace
-
-ArrayPtr Array::upload(Device& device, const void* data, base::Shape shape,
-                       const Sharding* sharding, bool copy_during_call) {
+std::vector<pjrt::Buffer> upload_to(Device& device, const void* data, const base::Shape& shape,
+                                    const Sharding* sharding, bool copy_during_call) {
   const std::span<pjrt::Device* const> devices = device.pjrt_devices();
   std::vector<pjrt::Buffer> buffers;
   buffers.reserve(devices.size());
@@ -65,7 +63,19 @@ ArrayPtr Array::upload(Device& device, const void* data, base::Shape shape,
     buffers.push_back(upload_shard(*devices[place], data, shape, shard_of(shape, sharding, place),
                                    copy_during_call));
   }
+  return buffers;
+}
+
+}  // namespace
+
+ArrayPtr Array::upload(Device& device, const void* data, base::Shape shape,
+                       const Sharding* sharding, bool copy_during_call) {
+  std::vector<pjrt::Buffer> buffers = upload_to(device, data, shape, sharding, copy_during_call);
   return make_launched(device, std::move(buffers), std::move(shape), sharding);
+}
+
+void Array::set_uploaded(const void* data) {
+  set_launched(upload_to(device(), data, shape(), sharding_, true), nullptr);
 }
 
 HostCopy Array::download(void* destination) const {

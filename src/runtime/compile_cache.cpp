@@ -123,29 +123,23 @@ void CompileCache::fail(const base::Hash128& key, Promise& promise) {
   promise.set_exception(std::current_exception());
 }
 
-std::vector<bool> CompileCache::changed_constants(const base::Hash128& relaxed_key,
-                                                  std::span<const std::uint64_t> numbers,
-                                                  std::vector<bool> is_data) {
-  std::vector<Constants> evicted;
+SeenNumbersPtr CompileCache::see_numbers(const graph::Trace& trace) {
+  std::vector<SeenNumbersPtr> evicted;
   const std::lock_guard lock(mutex_);
-  Constants* seen = constants_.find(relaxed_key);
-  if (seen == nullptr) {
-    constants_.insert(relaxed_key, {{numbers.begin(), numbers.end()}, is_data}, max_size(),
-                      evicted);
-    return is_data;
+  if (SeenNumbersPtr* const seen = numbers_.find(trace.relaxed_key)) {
+    if (SeenNumbersPtr now = (*seen)->with(trace)) *seen = std::move(now);
+    return *seen;
   }
-  for (std::size_t i = 0; i < numbers.size(); ++i) {
-    if (is_data[i] || numbers[i] != seen->first[i]) seen->is_data[i] = true;
-  }
-  return seen->is_data;
+  return numbers_.insert(trace.relaxed_key, std::make_shared<const SeenNumbers>(trace), max_size(),
+                         evicted);
 }
 
 void CompileCache::clear() {
   std::vector<Future> programs;
-  std::vector<Constants> constants;
+  std::vector<SeenNumbersPtr> numbers;
   const std::lock_guard lock(mutex_);
   programs_.clear(programs);
-  constants_.clear(constants);
+  numbers_.clear(numbers);
 }
 
 std::size_t CompileCache::size() const {

@@ -1,5 +1,5 @@
-// The executables in memory, by what they were compiled from, and which constants of a graph were
-// seen to change.
+// The executables in memory, by what they were compiled from, and what was seen of the numbers of
+// each graph.
 #pragma once
 
 #include <chrono>
@@ -9,23 +9,23 @@
 #include <future>
 #include <memory>
 #include <mutex>
-#include <span>
 #include <utility>
 #include <vector>
 
 #include "base/hash.h"
 #include "base/memory_maps.h"
-#include "ops/lower.h"
+#include "graph/walk.h"
 #include "pjrt/executable.h"
 #include "runtime/lru_map.h"
+#include "runtime/seen_numbers.h"
 
 namespace torch_xla::runtime {
 
 // An executable and how to feed it: as `ops::Program`, without the text.
 struct CompiledProgram {
   std::unique_ptr<pjrt::Executable> executable;
-  std::vector<std::uint32_t> promoted_floats;
-  std::vector<std::uint32_t> promoted_ints;
+  std::vector<std::uint32_t> floats;
+  std::vector<std::uint32_t> ints;
   // Of host memory, that the plugin only asks for when a launch has taken its inputs. 0: it asks in
   // time, or for too little to look first.
   std::size_t working_bytes = 0;
@@ -69,21 +69,14 @@ class CompileCache {
     return await(look_up_or_compile(key, [&] { return compile; }));
   }
 
-  // Remembers the numbers of a graph that is about to be compiled, and which of them are data in
-  // any case. Returns which should be: those that were data before, or have differed so far.
-  std::vector<bool> changed_constants(const base::Hash128& relaxed_key,
-                                      std::span<const std::uint64_t> numbers,
-                                      std::vector<bool> is_data);
+  // What was seen of the numbers of the trace's graph, those of the trace included.
+  SeenNumbersPtr see_numbers(const graph::Trace& trace);
 
   void clear();
   std::size_t size() const;
 
  private:
   using Promise = std::promise<CompiledProgramPtr>;
-  struct Constants {
-    std::vector<std::uint64_t> first;
-    std::vector<bool> is_data;
-  };
 
   // How many programs may stay when one more is inserted. Under mutex_.
   std::size_t room();
@@ -95,8 +88,8 @@ class CompileCache {
   // Since `share_of_maps_` was asked, under mutex_.
   std::size_t num_unchecked_ = 0;
   std::chrono::steady_clock::duration compilation_unchecked_{};
-  LruMap<base::Hash128, Future> programs_;      // under mutex_
-  LruMap<base::Hash128, Constants> constants_;  // under mutex_
+  LruMap<base::Hash128, Future> programs_;         // under mutex_
+  LruMap<base::Hash128, SeenNumbersPtr> numbers_;  // by relaxed keys, under mutex_
 };
 
 }  // namespace torch_xla::runtime

@@ -12,6 +12,7 @@
 #include "graph/alias.h"
 #include "pjrt/device.h"
 #include "runtime/array.h"
+#include "runtime/births.h"
 #include "runtime/capture.h"
 #include "runtime/kept_arguments.h"
 #include "runtime/launch_queue.h"
@@ -50,6 +51,8 @@ class Device {
   Captures& captures() { return captures_; }
   ArrayList& arrays() { return arrays_; }
   SharedMemories& shared_memories() { return shared_memories_; }
+  // Under the recording lock.
+  SeenBirths& births() { return births_; }
   // The graphs that keep arguments for their next calls. Under the recording lock.
   std::vector<std::weak_ptr<KeptArguments>>& keepers() { return keepers_; }
 
@@ -65,6 +68,7 @@ class Device {
   const Sharding* const whole_;
   const Placement placement_;
   graph::LiveSet live_;
+  SeenBirths births_;
   ArrayList arrays_;
   SharedMemories shared_memories_;
   UncompiledLaunches uncompiled_;

@@ -32,11 +32,12 @@ std::string describe(const graph::Trace& trace) {
                    trace.steps.size(), " operations");
 }
 
-void append_promoted(std::vector<std::uint64_t>& numbers, const graph::Trace& trace,
-                     const std::vector<std::uint32_t>& positions) {
-  for (const std::uint32_t position : positions) {
-    numbers.push_back(trace.promotables[position]);
-  }
+std::vector<std::uint64_t> numbers_at(const graph::Trace& trace,
+                                      const std::vector<std::uint32_t>& positions) {
+  std::vector<std::uint64_t> numbers;
+  numbers.reserve(positions.size());
+  for (const std::uint32_t position : positions) numbers.push_back(trace.numbers[position]);
+  return numbers;
 }
 
 base::Error compile_error(const Launch& launch, const base::Error& error, const std::string& rest) {
@@ -69,10 +70,8 @@ void complete(Launch& launch, Plan& plan) {
   for (Replaced& replaced : plan.replaced) replaced.before.reset();
   launch.replaced = std::move(plan.replaced);
   launch.inputs = std::move(plan.trace.leaves);
-  launch.floats = std::move(plan.trace.floats);
-  launch.ints = std::move(plan.trace.ints);
-  append_promoted(launch.floats, plan.trace, launch.program->promoted_floats);
-  append_promoted(launch.ints, plan.trace, launch.program->promoted_ints);
+  launch.floats = numbers_at(plan.trace, launch.program->floats);
+  launch.ints = numbers_at(plan.trace, launch.program->ints);
   plan.emptied.clear();
   plan.garbage.clear();
   plan.freed.clear();
@@ -229,10 +228,7 @@ std::optional<GraphCall> call_of(const Plan& plan) {
   const bool is_alone = trace.steps.size() == 1 && trace.leaves.size() == trace.sources.size();
   // Of a program on several devices the arguments' shardings would have to be compared, too.
   const bool is_portable = plan.outputs[0]->device().placement().is_portable();
-  if (!is_alone || !is_portable || !trace.floats.empty() || !trace.ints.empty() ||
-      !trace.promotables.empty()) {
-    return std::nullopt;
-  }
+  if (!is_alone || !is_portable || !trace.numbers.empty()) return std::nullopt;
   GraphCall call{.key = trace.strict_key, .program = describe(trace), .outputs = {}};
   for (const ArrayPtr& output : plan.outputs) call.outputs.push_back(output->shape());
   return call;
@@ -242,6 +238,7 @@ std::optional<GraphCall> call_of(const Plan& plan) {
 
 void sync(Device& device, bool wait_for_values, std::string_view where, RunKind kind) {
   Plan plan = plan_sync(device);
+  fill(plan.births);
   const ArrayPtr failed = std::move(plan.failed);
   ArrayPtr output;
   if (!plan.is_empty()) {
@@ -264,16 +261,21 @@ std::vector<ArrayPtr> compute(Device& device, const ReadValues& read, std::strin
   return arrays;
 }
 
+bool compute_arguments(Device& device, const ReadValues& read, std::string_view where) {
+  static base::Counter& count = base::counter("DynamoSyncInputExecuteTime");
+  std::vector<ArrayPtr> arrays;
+  Plan plan = plan_compute(device, read, arrays);
+  if (plan.is_empty()) return false;
+  count.add();
+  run(device, std::move(plan), where, RunKind::kGraph);
+  return true;
+}
+
 std::optional<GraphCall> compute_graph(Device& device, const ReadValues& read,
                                        std::string_view where) {
   std::vector<ArrayPtr> arrays;
   Plan plan = plan_compute(device, read, arrays);
   if (plan.is_empty()) return std::nullopt;
-  if (plan.trace.steps.size() > 1) {
-    // The graph's arguments were still to be computed.
-    static base::Counter& count = base::counter("DynamoSyncInputExecuteTime");
-    count.add();
-  }
   std::optional<GraphCall> call = call_of(plan);
   run(device, std::move(plan), where, RunKind::kGraph);
   return call;
@@ -320,6 +322,7 @@ std::vector<ArrayPtr> compute(Device& device, std::span<const graph::Value> valu
 std::vector<double> time_launches(Device& device, int count) {
   std::vector<double> seconds;
   Plan plan = plan_sync(device);
+  fill(plan.births);
   if (plan.is_empty()) return seconds;
   const ArrayPtr output = plan.outputs.front();
   const std::shared_ptr<Launch> launch =

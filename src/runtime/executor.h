@@ -46,6 +46,9 @@ struct GraphCall {
   std::vector<base::Shape> outputs;
   std::shared_ptr<KeptArguments> kept = std::make_shared<KeptArguments>();
 };
+// As `compute`, for the arguments of a captured graph: then its program is the same whether they
+// were there or not. False if all were.
+bool compute_arguments(Device& device, const ReadValues& read, std::string_view where);
 // As `compute`, for the results of one node that is a captured graph. Returns what later calls need
 // to skip recording and walking, where that is right: each argument was there already, no two were
 // one array, and the graph carries no numbers of its own.

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "graph/print.h"
+#include "runtime/seen_numbers.h"
 
 namespace torch_xla::runtime {
 namespace {
@@ -107,6 +108,11 @@ std::string wiring_difference(const GraphSummary& graph, const GraphSummary& oth
            "from "
            "now on";
   }
+  for (std::size_t i = 0; i < graph.same_as.size(); ++i) {
+    if (graph.same_as[i] != graph.same_as[other.same_as[i]]) {
+      return "numbers that were equal differ; they are data of their own from now on";
+    }
+  }
   if (graph.donations != other.donations) {
     return "other inputs give their memory to results";
   }
@@ -123,6 +129,7 @@ GraphSummary::GraphSummary(const graph::Trace& trace, std::span<const ops::Donat
     : key(trace.strict_key),
       sources(trace.sources),
       roots(trace.roots),
+      same_as(SeenNumbers(trace).same_as()),
       donations(used_donations.begin(), used_donations.end()),
       options(std::move(used_options)),
       where(std::move(used_where)) {
@@ -131,8 +138,8 @@ GraphSummary::GraphSummary(const graph::Trace& trace, std::span<const ops::Donat
     steps.push_back({step.node->entry(), step.node->location(), step.first_source});
   }
   for (const graph::DataPtr& leaf : trace.leaves) leaves.push_back(leaf->shape());
-  for (std::size_t i = 0; i < trace.promotables.size(); ++i) {
-    constants.push_back(trace.promoted[i] ? std::nullopt : std::optional(trace.promotables[i]));
+  for (std::size_t i = 0; i < trace.numbers.size(); ++i) {
+    constants.push_back(trace.is_data[i] ? std::nullopt : std::optional(trace.numbers[i]));
   }
 }
 

@@ -30,7 +30,8 @@ struct GraphSummary {
   std::vector<graph::Source> sources;
   std::vector<graph::Source> roots;
   std::vector<base::Shape> leaves;
-  std::vector<std::optional<std::uint64_t>> constants;  // of the promotables; others are data
+  std::vector<std::optional<std::uint64_t>> constants;  // of the numbers; others are data
+  std::vector<std::uint32_t> same_as;                   // of `SeenNumbers`, as far as seen here
   std::vector<ops::Donation> donations;
   std::string options;  // the settings and flags that the compiler was given
   std::string where;    // the user's line that ran it

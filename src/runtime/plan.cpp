@@ -89,11 +89,60 @@ LiveValues collect_live(Device& device, std::vector<graph::NodeRef>& garbage) {
       alias.write({graph::Node::make_leaf(data), 0}, garbage);
       array.add_replaced(alias.number(), alias.settle(data));
     } else {
+      if (alias.is_newborn()) device.births().note_lived_on(alias);
       live.roots.push_back(value);
       live.owners.push_back(&alias);
     }
   });
   return live;
+}
+
+// What replaces an array comes first: a step that makes its state along with other new tensors has
+// the order of those that only update it.
+void put_replacing_first(LiveValues& live) {
+  LiveValues ordered;
+  ordered.roots.reserve(live.roots.size());
+  ordered.owners.reserve(live.owners.size());
+  for (const bool is_replacing : {true, false}) {
+    for (std::size_t i = 0; i < live.roots.size(); ++i) {
+      if ((live.owners[i]->settled() != nullptr) != is_replacing) continue;
+      ordered.roots.push_back(std::move(live.roots[i]));
+      ordered.owners.push_back(live.owners[i]);
+    }
+  }
+  live = std::move(ordered);
+}
+
+// Lets the trace start from arrays, still to be filled, in the place of constants as which memory
+// was born: as later steps will.
+std::vector<Newborn> settle_births(Device& device, LiveValues& live, graph::Trace& trace) {
+  std::vector<Newborn> found = find_births(trace, device, live.owners);
+  if (found.empty()) return found;
+  for (const Newborn& each : found) {
+    each.constant.node->set_data(each.constant.output, each.birth.array);
+    each.alias->settle(each.birth.array);
+  }
+  put_replacing_first(live);
+  trace = graph::walk(live.roots);
+  return found;
+}
+
+void add_births(Device& device, Plan& plan, LiveValues& live) {
+  const base::Hash128 graph = plan.trace.relaxed_key;
+  for (Newborn& each : settle_births(device, live, plan.trace)) {
+    device.births().add(graph, *each.alias);
+    drop_operands(plan, *each.constant.node);
+    plan.garbage.push_back(std::move(each.constant.node));
+    plan.births.push_back(std::move(each.birth));
+  }
+}
+
+// Makes the graph what it was.
+void take_back(std::span<const Newborn> births) {
+  for (const Newborn& each : births) {
+    each.constant.node->set_data(each.constant.output, nullptr);
+    each.alias->settle(nullptr);
+  }
 }
 
 // Which arrays the new values of aliases may replace. A function of the graph alone; whether an
@@ -191,9 +240,11 @@ Plan plan_sync(Device& device) {
   check_runs_allowed();
   plan.freed = forget_arguments_locked(device);
   plan.place = device.launches().reserve();
+  put_replacing_first(live);
   plan.trace = graph::walk(live.roots);
   if (check_complete(plan.trace)) [[unlikely]]
     fail_dependents(device, plan, live);
+  add_births(device, plan, live);
   DonationFinder donations(plan.trace);
   std::vector<graph::Source> roots;
   plan.replaced.reserve(live.roots.size());
@@ -374,27 +425,30 @@ graph::Trace trace_of_live(Device& device) { return preview_sync(device).trace; 
 
 Preview preview_sync(Device& device) {
   Preview preview;
-  std::vector<graph::Value> values;
-  std::vector<graph::DataPtr> settled;
+  LiveValues live;
   const RecordingLock lock(device);
-  device.live().for_each([&](const graph::Alias& alias) {
+  device.live().for_each([&](graph::Alias& alias) {
     const graph::Value& value = alias.value();
     if (!value || value.node->data(value.output) != nullptr) return;
-    values.push_back(value);
-    settled.push_back(alias.settled());
+    live.roots.push_back(value);
+    live.owners.push_back(&alias);
   });
-  preview.trace = graph::walk(values);
+  put_replacing_first(live);
+  preview.trace = graph::walk(live.roots);
   check_complete(preview.trace);
+  const std::vector<Newborn> births = settle_births(device, live, preview.trace);
   DonationFinder donations(preview.trace);
   std::vector<graph::Source> roots;
   std::set<std::pair<const graph::Node*, std::uint32_t>> seen;
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    const graph::Value& value = values[i];
+  for (std::size_t i = 0; i < live.roots.size(); ++i) {
+    const graph::Value& value = live.roots[i];
     if (!seen.emplace(value.node.get(), value.output).second) continue;
-    donations.add(roots.size(), value, find_leaf(preview.trace, settled[i]), preview.donations);
+    donations.add(roots.size(), value, find_leaf(preview.trace, live.owners[i]->settled()),
+                  preview.donations);
     roots.push_back(preview.trace.roots[i]);
   }
   preview.trace.roots = std::move(roots);
+  take_back(births);
   return preview;
 }
 

@@ -10,6 +10,7 @@
 #include "graph/walk.h"
 #include "ops/lower.h"
 #include "runtime/array.h"
+#include "runtime/births.h"
 #include "runtime/executor.h"
 #include "runtime/kept_arguments.h"
 #include "runtime/launch_queue.h"
@@ -24,6 +25,8 @@ struct Plan {
   // An array per root, pending; whoever holds the plan must launch or fail them.
   std::vector<ArrayPtr> outputs;
   std::vector<ops::Donation> donations;
+  // Leaves of a barrier's trace that are to be filled before it is launched.
+  std::vector<Birth> births;
   // Of a barrier: what the new values of aliases replace, and nodes that let go of their operands,
   // both in case it has to be taken back (`undo`).
   std::vector<Replaced> replaced;

@@ -24,13 +24,13 @@ std::atomic<std::int64_t> compile_count{0};
 std::atomic<bool> constants_stay{false};
 
 ops::Program lower(const Client& client, const graph::Trace& trace,
-                   std::span<const ops::Donation> donations, const std::vector<bool>& promoted,
+                   std::span<const ops::Donation> donations, const ops::Numbers& numbers,
                    bool has_locations) {
   static base::Metric& time = base::metric("LoweringTime");
   const base::TimedSection timed(time);
   ops::Target target = target_of(client);
   target.has_locations = has_locations;
-  return ops::lower(trace, target, donations, promoted);
+  return ops::lower(trace, target, donations, numbers);
 }
 
 // The CPU's plugin allocates results and working memory when a program begins, and by then the
@@ -78,7 +78,7 @@ CompiledProgramPtr await_program(const FoundProgram& found) {
 // Lowers, and returns what compiles. `seconds` becomes the time of both, unless the program comes
 // from the disk.
 CompileCache::Compile Programs::begin_compiling(const graph::Trace& trace, const ProgramSpec& spec,
-                                                const std::vector<bool>& promoted,
+                                                const ops::Numbers& numbers,
                                                 const std::shared_ptr<double>& seconds) {
   static base::Metric& aliases = base::metric("InputOutputAliasCount", base::MetricKind::kNumber);
   const auto start = std::chrono::steady_clock::now();
@@ -86,15 +86,15 @@ CompileCache::Compile Programs::begin_compiling(const graph::Trace& trace, const
     base::fail(base::ErrorKind::kUnimplemented,
                "a program of arrays that are split over devices can't be made of operators yet");
   }
-  ops::Program program = lower(client_, trace, spec.donations, promoted, false);
+  ops::Program program = lower(client_, trace, spec.donations, numbers, false);
   std::string known_as;
   if (base::settings().hlo_debug()) {
     known_as =
-        std::exchange(program.text, lower(client_, trace, spec.donations, promoted, true).text);
+        std::exchange(program.text, lower(client_, trace, spec.donations, numbers, true).text);
   }
   return [compilation =
               Compilation(client_.shared_from_this(), spec, std::move(program.text), known_as),
-          floats = std::move(program.promoted_floats), ints = std::move(program.promoted_ints),
+          floats = std::move(program.floats), ints = std::move(program.ints),
           num_donations = spec.donations.size(), start, seconds] {
     Compiled compiled = compilation.run();
     if (compiled.was_compiled) {
@@ -103,32 +103,33 @@ CompileCache::Compile Programs::begin_compiling(const graph::Trace& trace, const
     }
     aliases.record(static_cast<double>(num_donations));
     CompiledProgram result = program_of(compilation, std::move(compiled));
-    result.promoted_floats = floats;
-    result.promoted_ints = ints;
+    result.floats = floats;
+    result.ints = ints;
     return std::make_shared<const CompiledProgram>(std::move(result));
   };
 }
 
 FoundProgram Programs::find(const graph::Trace& trace, ProgramSpec spec,
                             const std::function<void()>& before_compiling) {
+  const SeenNumbersPtr seen = trace.numbers.empty() ? nullptr : cache_.see_numbers(trace);
   const auto key_with = [&](const base::Hash128& graph_key) {
-    spec.program = graph_key;
+    spec.program = seen == nullptr ? graph_key : seen->key_with(graph_key);
     return key_of(spec);
   };
   const base::Hash128 strict = key_with(trace.strict_key);
   FoundProgram found{cache_.look_up(strict), strict};
   if (found.program.valid()) return found;
-  std::vector<bool> promoted = trace.promoted;
-  if (!promoted.empty() && !constants_stay.load(std::memory_order_relaxed)) {
-    promoted = cache_.changed_constants(key_with(trace.relaxed_key), trace.promotables,
-                                        std::move(promoted));
-    found.key = key_with(graph::key_of(trace, promoted));
+  ops::Numbers numbers;
+  if (seen != nullptr) {
+    numbers = {trace.is_data, seen->same_as()};
+    if (!constants_stay.load(std::memory_order_relaxed)) numbers.is_data = seen->is_data();
+    found.key = key_with(graph::key_of(trace, numbers.is_data));
   }
   found.program = cache_.look_up_or_compile(found.key, [&] {
     if (before_compiling) before_compiling();
     const auto seconds = std::make_shared<double>(-1);
     found.compile_seconds = seconds;
-    return begin_compiling(trace, spec, promoted, seconds);
+    return begin_compiling(trace, spec, numbers, seconds);
   });
   return found;
 }

@@ -47,9 +47,9 @@ class Programs {
   Programs(const Programs&) = delete;
   Programs& operator=(const Programs&) = delete;
 
-  // Of a graph, with those of its numbers as data that were seen to change: `spec.program` is found
-  // out here. Lowers it in this thread, once it has called `before_compiling`, if the program is
-  // new. Throws if it can't be lowered.
+  // Of a graph, with those of its numbers as data that were seen to change, and those as one that
+  // never were seen to differ: `spec.program` is found out here. Lowers it in this thread, once it
+  // has called `before_compiling`, if the program is new. Throws if it can't be lowered.
   FoundProgram find(const graph::Trace& trace, ProgramSpec spec,
                     const std::function<void()>& before_compiling = {});
   // Of a StableHLO module, for which `spec.program` stands.
@@ -66,7 +66,7 @@ class Programs {
 
  private:
   CompileCache::Compile begin_compiling(const graph::Trace& trace, const ProgramSpec& spec,
-                                        const std::vector<bool>& promoted,
+                                        const ops::Numbers& numbers,
                                         const std::shared_ptr<double>& seconds);
 
   Client& client_;

@@ -41,7 +41,7 @@ TEST(a_chain_of_a_million_nodes_is_recorded_walked_and_freed) {
   {
     const graph::Trace trace = walk({value});
     EXPECT_EQ(trace.steps.size(), kLength);
-    EXPECT_EQ(trace.floats.size(), kLength);
+    EXPECT_EQ(trace.numbers.size(), kLength);
     EXPECT_EQ(trace.leaves.size(), std::size_t{1});
     EXPECT_EQ(trace.steps.back().uses, 1u);
   }
@@ -89,8 +89,8 @@ TEST(data_is_in_no_key_and_promotables_only_in_the_strict_one) {
   const graph::Trace second = walk({slice(a, 1)});
   EXPECT(first.strict_key != second.strict_key);
   EXPECT(first.relaxed_key == second.relaxed_key);
-  EXPECT_EQ(second.promotables.size(), std::size_t{1});
-  EXPECT_EQ(second.promotables[0], std::uint64_t{1});
+  EXPECT_EQ(second.numbers.size(), std::size_t{1});
+  EXPECT_EQ(second.numbers[0], std::uint64_t{1});
 }
 
 TEST(zero_and_one_are_in_the_strict_key_and_other_numbers_are_data) {
@@ -100,8 +100,7 @@ TEST(zero_and_one_are_in_the_strict_key_and_other_numbers_are_data) {
   for (const double number : {0.0, 1.0, 2.0, 3.0, -0.0}) {
     traces.push_back(walk({call(entry, {a}, {testing::bits(number)})}));
     EXPECT(traces.back().relaxed_key == traces.front().relaxed_key);
-    EXPECT(traces.back().floats.empty());
-    EXPECT_EQ(traces.back().promoted[0], number != 1 && testing::bits(number) != 0);
+    EXPECT_EQ(traces.back().is_data[0], number != 1 && testing::bits(number) != 0);
   }
   EXPECT(traces[0].strict_key != traces[1].strict_key);
   EXPECT(traces[1].strict_key != traces[2].strict_key);

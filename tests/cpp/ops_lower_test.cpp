@@ -29,8 +29,8 @@ TEST(parameters_are_the_leaves_then_the_numbers_by_type) {
   const Value again = call(scale_entry(f32({4})), {scaled}, {testing::bits(3)});
   const ops::Program program = lower({again});
   EXPECT(contains(program.text, "(%0: tensor<4xf32>, %1: tensor<2xf64>) -> (tensor<4xf32>)"));
-  EXPECT_EQ(program.num_floats, std::size_t{2});
-  EXPECT_EQ(program.num_ints, std::size_t{0});
+  EXPECT(program.floats == (std::vector<std::uint32_t>{0, 1}));
+  EXPECT(program.ints.empty());
 }
 
 TEST(promotables_are_constants_until_they_are_promoted) {
@@ -39,11 +39,28 @@ TEST(promotables_are_constants_until_they_are_promoted) {
       call(slice_entry(f32({4}), 2), {a}, {1}), call(slice_entry(f32({4}), 2), {a}, {2})});
   const ops::Program constant = ops::lower(trace, {"cpu"});
   EXPECT(contains(constant.text, "(%0: tensor<4xf32>) -> (tensor<2xf32>, tensor<2xf32>)"));
-  const ops::Program promoted = ops::lower(trace, {"cpu"}, {}, {false, true});
+  const ops::Program promoted = ops::lower(trace, {"cpu"}, {}, {.is_data = {false, true}});
   EXPECT(contains(promoted.text, "%1: tensor<1xi64>) -> (tensor<2xf32>, tensor<2xf32>)"));
-  EXPECT_EQ(promoted.num_ints, std::size_t{1});
-  EXPECT(promoted.promoted_ints == std::vector<std::uint32_t>{1});
-  EXPECT(promoted.promoted_floats.empty());
+  EXPECT(promoted.ints == std::vector<std::uint32_t>{1});
+  EXPECT(promoted.floats.empty());
+}
+
+TEST(numbers_that_are_the_same_are_one_element_taken_out_once) {
+  const Value a = leaf(f32({4}));
+  Value value = a;
+  for (const double number : {2.0, 3.0, 2.0, 3.0}) {
+    value = call(scale_entry(f32({4})), {value}, {testing::bits(number)});
+  }
+  const graph::Trace trace = graph::walk(std::vector<Value>{value});
+  const ops::Program program = ops::lower(trace, {"cpu"}, {}, {.same_as = {0, 1, 0, 1}});
+  EXPECT(contains(program.text, "(%0: tensor<4xf32>, %1: tensor<2xf64>)"));
+  EXPECT(program.floats == (std::vector<std::uint32_t>{0, 1}));
+  std::size_t num_slices = 0;
+  for (std::size_t at = 0; (at = program.text.find("stablehlo.slice", at)) != std::string::npos;
+       ++at) {
+    ++num_slices;
+  }
+  EXPECT_EQ(num_slices, std::size_t{2});
 }
 
 TEST(donations_are_attributes_of_their_parameters) {

@@ -544,3 +544,13 @@ def test_graphs_of_torch_compile_are_no_surprise(device, explained):
     assert "Cause\n  a graph of torch.compile was called\n" in text
     assert "Unexpected" not in text
     torch.compiler.reset()
+
+
+def test_explanation_of_numbers_that_part(device, explained):
+    x, y = torch.ones(3).to(device), torch.ones(3).to(device)
+    for first, second in ((0.5, 0.5), (0.5, 0.25)):
+        results = x * first, y * second
+        torch_xla.sync()
+        text = explained()
+        del results
+    assert "numbers that were equal differ; they are data of their own" in why(text)

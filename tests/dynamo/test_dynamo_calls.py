@@ -81,6 +81,76 @@ def test_call_with_arguments_still_to_be_computed():
         )
 
 
+def compiles(call, count=4):
+    """Of each call, with what it made still alive until the next; nothing is computed before, and
+    no program is there."""
+    torch_xla._XLAC._clear_compilation_cache()
+    found = []
+    for i in range(count):
+        before = torch_xla._XLAC._computation_stats()[0]
+        results = call(i)
+        found.append(torch_xla._XLAC._computation_stats()[0] - before)
+        assert results is not None
+    return found
+
+
+def test_pending_arguments_compile_nothing_new():
+    layer, compiled = compiled_layer()
+    x = torch.randn(4, 3).to("xla")
+    with torch.no_grad():
+        compiled(x)
+        assert compiles(lambda i: compiled(x * (i + 2.5))) == [2, 0, 0, 0]
+        held = [x * (i + 2.5) for i in range(4)]
+        assert compiles(lambda i: compiled(held[i])) == [2, 0, 0, 0]
+        got = compiled(held[3] + held[2])
+    want = layer(torch.add(held[3], held[2]))
+    torch.testing.assert_close(got.cpu(), want.detach().cpu())
+
+
+def test_a_call_with_pending_arguments_knows_the_program_of_those_without():
+    layer, compiled = compiled_layer()
+    x = torch.randn(4, 3).to("xla")
+    torch_xla.sync()
+    with torch.no_grad():
+        calls = [lambda: x, lambda: x * 2.5, lambda: x, lambda: x * 3.5, lambda: x - layer.bias[0]]
+        assert compiles(lambda i: compiled(calls[i]()), 5) == [1, 1, 0, 0, 1]
+
+
+def test_pending_arguments_of_bridged_graphs_and_of_compiled_functions():
+    x = torch.randn(4, 3).to("xla")
+    torch_xla.sync()
+    relu = dynamo_bridge.extract_compiled_graph(torch.fx.symbolic_trace(torch.nn.ReLU()), (x,))
+    assert compiles(lambda i: relu(x - (i + 2.5))) == [2, 0, 0, 0]
+    double = torch_xla.compile(lambda t: t * 2 + x)
+    assert compiles(lambda i: double(x - (i + 2.5))) == [2, 0, 0, 0]
+
+
+def test_parameters_that_an_optimizer_has_still_to_update_compile_nothing_new():
+    def train(device):
+        torch.manual_seed(0)
+        layer = torch.nn.Linear(3, 2).to(device)
+        model = torch.compile(layer, backend="openxla") if device == "xla" else layer
+        optimizer = torch.optim.SGD(layer.parameters(), lr=0.3)
+        x = torch.randn(4, 3).to(device)
+        losses = []
+
+        def step(i):
+            optimizer.zero_grad()
+            loss = model(x).square().mean()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.detach())
+            return losses
+
+        compiled = compiles(step, 6)
+        return [loss.cpu() for loss in losses], compiled
+
+    want, _ = train("cpu")
+    got, compiled = train("xla")
+    torch.testing.assert_close(got, want)
+    assert compiled[3:] == [0, 0, 0]
+
+
 def test_results_of_calls_are_arguments_of_calls_and_can_be_written():
     compiled = torch.compile(lambda a: a * 2 + 1, backend="openxla")
     x = torch.zeros(3, device="xla")
