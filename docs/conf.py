@@ -54,6 +54,17 @@ def _name_sources(_app: Any, docname: str, source: list[str]) -> None:
     source[0] = _LINK.sub(shown, source[0])
 
 
+def _list_the_rest(app: Any, docname: str, source: list[str]) -> None:
+    """Pages that the index does not place come behind those that it does."""
+    if docname != "index":
+        return
+    placed = {"index", *source[0].split()}
+    rest = sorted(app.env.found_docs - placed)
+    if rest:
+        lines = ["", "```{toctree}", ":caption: More", ":hidden:", "", *rest, "```", ""]
+        source[0] += "\n".join(lines)
+
+
 def _quote_code(
     _app: Any, _what: str, _name: str, _obj: Any, _options: Any, lines: list[str]
 ) -> None:
@@ -63,4 +74,5 @@ def _quote_code(
 
 def setup(app: Any) -> None:
     app.connect("source-read", _name_sources)
+    app.connect("source-read", _list_the_rest)
     app.connect("autodoc-process-docstring", _quote_code, priority=100)  # before napoleon
