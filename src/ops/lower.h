@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/shape.h"
+#include "base/sharding.h"
 #include "graph/entry.h"
 #include "graph/walk.h"
 #include "ops/target.h"
@@ -23,6 +24,14 @@ struct Donation {
   std::uint32_t root = 0;  // index into the trace's roots
   std::uint32_t leaf = 0;  // index into the trace's leaves
   friend bool operator==(const Donation&, const Donation&) = default;
+};
+
+// How parameters and results lie on the devices of a program that is partitioned over more than
+// one. Without an entry for each, all are whole on every device.
+struct Partition {
+  std::size_t num_devices = 1;
+  std::span<const base::Sharding* const> leaves = {};
+  std::span<const base::Sharding* const> roots = {};
 };
 
 // A module whose function `main` takes, in order: one parameter per leaf of the trace; if there are
@@ -42,7 +51,8 @@ struct Program {
 // depth. The nodes' operands may have been dropped since the walk. `promoted` has one per
 // promotable of the trace, true where the number is data; empty: as the trace has it.
 Program lower(const graph::Trace& trace, const Target& target,
-              std::span<const Donation> donations = {}, const std::vector<bool>& promoted = {});
+              std::span<const Donation> donations = {}, const std::vector<bool>& promoted = {},
+              const Partition& partition = {});
 
 // The types of the results of a call whose entry has everything but its outputs; nullopt stands for
 // an undefined tensor.
