@@ -10,6 +10,7 @@ import copy
 import json
 import math
 import pathlib
+import random
 import sys
 import traceback
 from collections.abc import Callable
@@ -182,6 +183,65 @@ def any_annotation_leaves_values_as_they_are() -> None:
         pieces = xs.local_shards(on_mesh)
         assert all(torch.equal(x[piece.indices], piece.data) for piece in pieces), spec
         assert len(pieces) == count()
+
+
+def random_program(rng: random.Random, device: str, note: Callable[[Tensor], None]) -> list[Tensor]:
+    """Values of some operators, views and writes; `note` sees each on its way."""
+    torch.manual_seed(rng.randrange(1000))
+    values = [torch.randn(8, 12), torch.randn(12, 8), torch.randn(4, 4, 6)]
+    values = [t.to(device) for t in values]
+    for t in values:
+        note(t)
+    for _ in range(10):
+        a = rng.choice(values)
+        kind = rng.randrange(8)
+        if kind == 0:
+            out = a.flatten(1) @ a.flatten(1).t()
+        elif kind == 1:
+            out = a.transpose(0, -1) * 0.5
+        elif kind == 2:
+            out = torch.cat([a, a.flip(0)], dim=rng.randrange(a.dim()))[: a.shape[0]]
+        elif kind == 3:
+            out = a.softmax(rng.randrange(a.dim()))
+        elif kind == 4:
+            a[: a.shape[0] // 2].mul_(0.25)
+            out = a.reshape(-1, 2)
+        elif kind == 5:
+            out = a.sum(rng.randrange(a.dim()), keepdim=True).expand_as(a) / a.numel()
+        elif kind == 6:
+            out = torch.where(a > 0, a, a.roll(1, 0))
+        else:
+            out = a.sort(rng.randrange(a.dim())).values
+        note(out)
+        values.append(out)
+        if out.device.type == "xla" and rng.random() < 0.1:
+            torch_xla.sync()
+        elif out.device.type == "cpu":
+            rng.random()
+    return values
+
+
+def random_annotations_leave_values_as_they_are() -> None:
+    for seed in range(12):
+        choices = random.Random(seed + 100)
+        sizes = choices.choice([(count(), 1), (1, count()), (count() // 2, 2)])
+        mesh = xs.Mesh(choices.sample(range(count()), count()), sizes, ("a", "b"))
+
+        def annotate(t: Tensor, choices: random.Random = choices, mesh: xs.Mesh = mesh) -> None:
+            if choices.random() < 0.5 or t.dim() == 0:
+                return
+            spec: list[Any] = [None] * t.dim()
+            for axis in choices.sample(["a", "b"], choices.randrange(3)):
+                d = choices.randrange(t.dim())
+                spec[d] = axis if spec[d] is None else (spec[d], axis)
+            xs.annotate_custom_sharding(t, mesh, spec)
+
+        wanted = random_program(random.Random(seed), "cpu", lambda t: None)
+        got = random_program(random.Random(seed), XLA, annotate)
+        for i, (have, want) in enumerate(zip(got, wanted, strict=True)):
+            torch.testing.assert_close(
+                have.cpu(), want, msg=lambda text, at=(seed, i): f"{at}: {text}"
+            )
 
 
 def dimensions_without_equal_parts_are_right() -> None:
@@ -401,6 +461,7 @@ CHECKS = [
     a_transformer_trains_fully_sharded,
     donated_memory_is_that_of_the_shards,
     any_annotation_leaves_values_as_they_are,
+    random_annotations_leave_values_as_they_are,
     dimensions_without_equal_parts_are_right,
     an_annotation_is_of_the_memory,
     gradients_of_what_is_within_lie_alike,
