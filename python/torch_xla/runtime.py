@@ -24,10 +24,7 @@ from torch_xla._replicas.world import (
 )
 from torch_xla._settings import settings
 from torch_xla._spmd import mode
-from torch_xla._spmd.mode import (
-    is_spmd as is_spmd,
-    use_spmd as use_spmd,
-)
+from torch_xla._spmd.mode import is_spmd as is_spmd
 
 
 def set_device_type(pjrt_device: str) -> None:
@@ -79,6 +76,28 @@ def xla_device(n: int | None = None, devkind: str | None = None) -> torch.device
     return device
 
 
+def use_spmd(auto: bool = False) -> None:
+    """Let one device, `xla:0`, stand for all, so that tensors are split over them: with
+    `torch_xla.distributed.spmd.mark_sharding`. With one device that is the device itself. Tensors
+    that were made before are copied to all devices; best call it first. There is no way back.
+
+    Args:
+        auto: let XLA find how tensors are split. On one device there is one way.
+
+    Raises:
+        NotImplementedError: `auto`, and there are several devices; or several processes have
+            several devices each.
+        RuntimeError: there are tensors on other devices than `xla:0`, or one that is still being
+            computed.
+    """
+    if process_count() > 1 and mode.runtime_device_count() > 1:
+        raise NotImplementedError(
+            f"use_spmd: {process_count()} processes of {mode.runtime_device_count()} devices are "
+            "not supported yet; start one process"
+        )
+    mode.use_spmd(auto)
+
+
 def global_device_count() -> int:
     """How many devices all processes have together."""
     return process_count() * _XLAC._device_count()
@@ -102,7 +121,7 @@ def addressable_device_count() -> int:
 
 def addressable_runtime_device_count() -> int:
     """As `addressable_device_count`; a virtual device counts as those it stands for."""
-    return _XLAC._device_count()
+    return mode.runtime_device_count()
 
 
 def runtime_device_attributes(device: DeviceLike) -> dict[str, Any]:

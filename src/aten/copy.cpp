@@ -17,6 +17,7 @@
 #include "aten/overlap.h"
 #include "aten/record.h"
 #include "aten/registration.h"
+#include "aten/sharding.h"
 #include "aten/tensor.h"
 #include "base/log.h"
 #include "base/metrics.h"
@@ -41,11 +42,15 @@ void write_data(TensorImpl& dst, std::shared_ptr<runtime::Array> array) {
   dst.write({graph::Node::make_leaf(std::move(array)), 0}, garbage);
 }
 
-std::shared_ptr<runtime::Array> upload(const at::Tensor& cpu, runtime::Device& device) {
+// It lies as `sharding` says, if that is not null and the device stands for several.
+std::shared_ptr<runtime::Array> upload(const at::Tensor& cpu, runtime::Device& device,
+                                       const base::Sharding* sharding = nullptr) {
   const base::DType stored = base::stored_dtype(to_dtype(cpu.scalar_type()));
   const at::Tensor dense = cpu.resolve_conj().resolve_neg().to(to_scalar_type(stored)).contiguous();
-  return translating(
-      [&] { return runtime::upload(device, dense.const_data_ptr(), shape_of(dense)); });
+  return translating([&] {
+    const base::Shape shape = shape_of(dense);
+    return runtime::upload(device, dense.const_data_ptr(), shape, device.boundary(sharding, shape));
+  });
 }
 
 // What XLA_TRANSFER_GUARD asks for when the host reads tensors.
@@ -69,7 +74,7 @@ void copy_from_cpu(TensorImpl& dst, const at::Tensor& src) {
   const graph::TensorType& type = *dst.xla_type();
   check_no_overlap(type);
   const at::Tensor converted = src.to(to_scalar_type(type.shape.dtype)).expand(type.shape.dims);
-  write_data(dst, upload(converted, dst.xla_device()));
+  write_data(dst, upload(converted, dst.xla_device(), marked_sharding(dst)));
 }
 
 std::shared_ptr<runtime::Array> copied_array(const at::Tensor& src, runtime::Device& to) {
@@ -292,6 +297,14 @@ at::Tensor to_device(const at::Tensor& cpu, c10::Device device) {
   runtime::Device& target = device_of(device);
   return make_tensor_from_data(target, upload(cpu, target),
                                graph::intern_contiguous(shape_of(cpu)));
+}
+
+at::Tensor to_device(const at::Tensor& cpu, c10::Device device, const base::Sharding& sharding) {
+  runtime::Device& target = device_of(device);
+  const at::Tensor tensor = make_tensor_from_data(target, upload(cpu, target, &sharding),
+                                                  graph::intern_contiguous(shape_of(cpu)));
+  mark_sharding(tensor, &sharding);
+  return tensor;
 }
 
 void register_copies(torch::Library& m) {

@@ -5,6 +5,8 @@
 
 #include <vector>
 
+#include "base/sharding.h"
+
 namespace torch_xla::aten {
 
 // The values on the CPU, all transfers under way at once. Strides are kept where the tensor is
@@ -12,5 +14,7 @@ namespace torch_xla::aten {
 std::vector<at::Tensor> to_cpu(at::TensorList tensors);
 // Puts the values of CPU tensors on a device, in new tensors.
 at::Tensor to_device(const at::Tensor& cpu, c10::Device device);
+// Of which it is said that it lies by `sharding`; each device gets its part alone.
+at::Tensor to_device(const at::Tensor& cpu, c10::Device device, const base::Sharding& sharding);
 
 }  // namespace torch_xla::aten

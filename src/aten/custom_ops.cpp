@@ -45,6 +45,8 @@ TORCH_LIBRARY_FRAGMENT(xla, m) {
   m.def("dynamo_set_buffer_donor_(Tensor(a!) t, bool should_donate) -> Tensor(a!)");
   m.def(
       "_mark_tensor(Tensor x, str name, int pos, str id, bool is_input, str attributes) -> Tensor");
+  // How a value lies on the mesh of its device, by the sharding's text (base/sharding.h).
+  m.def("_sharding_constraint(Tensor self, str sharding) -> Tensor");
   // What `_c10d_functional` lacks.
   m.def("collective_permute(Tensor input, int[] sources, int[] targets, str group_name) -> Tensor");
   // Between two members, `dst` and `src` being places in the group. What `send` gives is there when

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/pool.h"
+#include "base/sharding.h"
 #include "graph/node.h"
 
 namespace torch_xla::graph {
@@ -78,6 +79,9 @@ class Alias : public base::Pooled {
   bool is_newborn() const { return is_newborn_; }
   void set_newborn(bool is_newborn) { is_newborn_ = is_newborn; }
   void set_type(const TensorType* type) { type_ = type; }
+  // How the user wants the memory to lie on a mesh; null: nothing was said of it.
+  const base::Sharding* sharding() const { return sharding_; }
+  void set_sharding(const base::Sharding* sharding) { sharding_ = sharding; }
   // Where programs are told that this memory is. 0 until one asked.
   std::uint64_t address() const { return address_; }
   void set_address(std::uint64_t address) { address_ = address; }
@@ -94,6 +98,7 @@ class Alias : public base::Pooled {
   LiveSet* live_ = nullptr;
   std::uint64_t number_ = 0;
   const TensorType* type_ = nullptr;
+  const base::Sharding* sharding_ = nullptr;
   Value value_;
   std::uint64_t epoch_ = 1;
   std::uint64_t address_ = 0;

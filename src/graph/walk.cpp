@@ -15,6 +15,11 @@ class Walker {
     return data.walk_ == trace.number ? std::optional(data.walk_index_) : std::nullopt;
   }
 
+  static std::optional<std::uint32_t> find(const Trace& trace, const Node& node) {
+    const bool is_step = node.walk_ == trace.number && node.entry() != nullptr;
+    return is_step ? std::optional(node.walk_index_) : std::nullopt;
+  }
+
   Trace run(std::span<const Value> roots) {
     for (const Value& root : roots) {
       visit(root.node.get(), root.output);
@@ -132,6 +137,10 @@ base::Hash128 key_of(const Trace& trace, const std::vector<bool>& is_data) {
 
 std::optional<std::uint32_t> find_leaf(const Trace& trace, const Data& data) {
   return Walker::find(trace, data);
+}
+
+std::optional<std::uint32_t> find_step(const Trace& trace, const Node& node) {
+  return Walker::find(trace, node);
 }
 
 }  // namespace torch_xla::graph

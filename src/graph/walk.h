@@ -46,5 +46,7 @@ Trace walk(std::span<const Value> roots);
 base::Hash128 key_of(const Trace& trace, const std::vector<bool>& is_data);
 // Where `data` is in the trace's leaves. In the same hold of the lock as the walk.
 std::optional<std::uint32_t> find_leaf(const Trace& trace, const Data& data);
+// Where `node` is in the trace's steps. Likewise.
+std::optional<std::uint32_t> find_step(const Trace& trace, const Node& node);
 
 }  // namespace torch_xla::graph

@@ -21,6 +21,7 @@
 #include <variant>
 #include <vector>
 
+#include "base/sharding.h"
 #include "hlo/builder.h"
 
 namespace torch_xla::hlo {
@@ -372,5 +373,11 @@ Value collective_permute(Value operand, const SourceTargetPairs& source_target_p
 Value collective_broadcast(Value operand, const Collective& collective);
 Value partition_id(Builder& builder);
 Value replica_id(Builder& builder);
+
+// ---- Partitioning (ops_sharding.cpp) ------------------------------------------------------------
+// The attribute "sdy.sharding" of a parameter or result with so many dimensions. The module gets
+// the mesh.
+std::string sharding_attribute(Builder& builder, const base::Sharding& sharding, std::int64_t rank);
+Value sharding_constraint(Value operand, const base::Sharding& sharding);
 
 }  // namespace torch_xla::hlo

@@ -13,8 +13,8 @@ namespace {
 class Module {
  public:
   Module(const graph::Trace& trace, const Target& target, std::span<const Donation> donations,
-         const Numbers& numbers)
-      : trace_(trace), target_(target) {
+         const Numbers& numbers, const Partition& partition)
+      : trace_(trace), target_(target), partition_(partition) {
     builder_.set_default_precision(target.precision);
     for (const graph::DataPtr& leaf : trace.leaves) {
       leaves_.push_back(builder_.parameter(leaf->shape()));
@@ -32,17 +32,58 @@ class Module {
       ints_.vector = vector_parameter(DType::kInt64, program_.ints.size());
       ints_.elements.resize(program_.ints.size());
     }
+    if (partition.num_devices > 1) place_parameters();
   }
 
   Program run() {
     const auto slots = [this](std::size_t step) { return slots_of(step); };
     const std::vector<Value> roots =
         emit_trace(builder_, target_, trace_, std::move(leaves_), slots);
+    if (partition_.num_devices > 1) place_results(roots);
     program_.text = builder_.finish(roots);
     return std::move(program_);
   }
 
  private:
+  // Whole arrays lie on the mesh that the others are split over: Shardy takes no notice of those on
+  // another one.
+  const base::Sharding& whole() const {
+    for (const auto& shardings : {partition_.leaves, partition_.roots}) {
+      for (const base::Sharding* const sharding : shardings) {
+        if (!base::is_whole(sharding)) return *base::Sharding::make(sharding->mesh(), {});
+      }
+    }
+    for (const graph::Trace::Step& step : trace_.steps) {
+      const graph::Entry& entry = *step.node->entry();
+      if (entry.op->name != "xla:_sharding_constraint") continue;
+      const std::string& text = std::get<std::string>(entry.args[1]);
+      return *base::Sharding::make(base::Sharding::find(text)->mesh(), {});
+    }
+    return *base::Sharding::replicated(partition_.num_devices);
+  }
+
+  std::string attribute_of(std::span<const base::Sharding* const> shardings, std::size_t i,
+                           const Value& value) {
+    const bool is_split = i < shardings.size() && !base::is_whole(shardings[i]);
+    return hlo::sharding_attribute(builder_, is_split ? *shardings[i] : whole(), value.rank());
+  }
+
+  void place_parameters() {
+    std::vector<Value> parameters = leaves_;
+    if (!program_.floats.empty()) parameters.push_back(floats_.vector);
+    if (!program_.ints.empty()) parameters.push_back(ints_.vector);
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      builder_.set_parameter_attribute(i, "sdy.sharding",
+                                       attribute_of(partition_.leaves, i, parameters[i]));
+    }
+  }
+
+  void place_results(const std::vector<Value>& roots) {
+    for (std::size_t i = 0; i < roots.size(); ++i) {
+      builder_.set_result_attribute(i, "sdy.sharding", attribute_of(partition_.roots, i, roots[i]));
+    }
+  }
+
   // Where a slot's number is in the vector of its kind; none: it is a constant.
   using Address = std::optional<std::size_t>;
 
@@ -106,6 +147,7 @@ class Module {
 
   const graph::Trace& trace_;
   const Target& target_;
+  const Partition& partition_;
   hlo::Builder builder_;
   Program program_;
   std::vector<Value> leaves_;
@@ -118,8 +160,8 @@ class Module {
 }  // namespace
 
 Program lower(const graph::Trace& trace, const Target& target, std::span<const Donation> donations,
-              const Numbers& numbers) {
-  return Module(trace, target, donations, numbers).run();
+              const Numbers& numbers, const Partition& partition) {
+  return Module(trace, target, donations, numbers, partition).run();
 }
 
 std::vector<std::optional<Shape>> infer(const graph::Entry& partial, std::string_view platform) {

@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/shape.h"
+#include "base/sharding.h"
 #include "graph/entry.h"
 #include "graph/walk.h"
 #include "ops/target.h"
@@ -34,6 +35,14 @@ struct Numbers {
   std::vector<std::uint32_t> same_as = {};
 };
 
+// How parameters and results lie on the devices of a program that is partitioned over more than
+// one. Without an entry for each, all are whole on every device.
+struct Partition {
+  std::size_t num_devices = 1;
+  std::span<const base::Sharding* const> leaves = {};
+  std::span<const base::Sharding* const> roots = {};
+};
+
 // A module whose function `main` takes, in order: one parameter per leaf of the trace; if there are
 // any, one f64 vector of all numbers that are data and floats; likewise one s64 vector of all
 // others (a uint64 as its bits). It returns one result per root.
@@ -47,7 +56,8 @@ struct Program {
 // Throws base::Error naming the operator that cannot be lowered. Never recursive in the graph's
 // depth. The nodes' operands may have been dropped since the walk.
 Program lower(const graph::Trace& trace, const Target& target,
-              std::span<const Donation> donations = {}, const Numbers& numbers = {});
+              std::span<const Donation> donations = {}, const Numbers& numbers = {},
+              const Partition& partition = {});
 
 // The types of the results of a call whose entry has everything but its outputs; nullopt stands for
 // an undefined tensor.

@@ -164,6 +164,14 @@ void Registry::add(const std::string& name, Lowering lowering, const Options& op
   base::internal_check(added, "two lowerings are registered for ", name);
 }
 
+void Registry::mark_pointwise() {
+  for (auto& [name, lowering] : lowerings_) lowering.is_pointwise = true;
+}
+
+void Registry::mark_pointwise(std::initializer_list<std::string_view> names) {
+  for (const std::string_view name : names) lowerings_.find(name)->second.is_pointwise = true;
+}
+
 void Registry::add_aten_call(const std::string& name, Types types, const Options& options) {
   Lowering lowering;
   lowering.is_aten_call = true;
@@ -209,6 +217,10 @@ const Registry& registry() {
     register_special(*m);
     register_special_bessel(*m);
     register_foreach(*m);
+    register_activation(*m);
+    register_optimizer(*m);
+    register_sharding(*m);
+    m->mark_pointwise();
     register_creation(*m);
     register_shape(*m);
     register_views(*m);
@@ -227,7 +239,6 @@ const Registry& registry() {
     register_convolution(*m);
     register_pooling(*m);
     register_normalization(*m);
-    register_activation(*m);
     register_softmax(*m);
     register_attention(*m);
     register_loss(*m);
@@ -237,11 +248,11 @@ const Registry& registry() {
     register_embedding(*m);
     register_random(*m);
     register_recurrence(*m);
-    register_optimizer(*m);
     register_fake_quantize(*m);
     register_custom_call(*m);
     register_inexpressible(*m);
     register_collectives(*m);
+    m->mark_pointwise({"clone", "zeros_like", "ones_like", "full_like", "empty_like"});
     return m;
   }();
   return *instance;

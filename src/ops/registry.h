@@ -295,6 +295,9 @@ struct Lowering {
   // As in `graph::Op`; `overwrites` of an operator that writes in place.
   graph::Constant constant = graph::Constant::kNone;
   bool overwrites = false;
+  // Of tensors, or lists of them, whose elements meet those in the same places: where a result is
+  // as large as an operand, the two best lie alike on a mesh.
+  bool is_pointwise = false;
 };
 
 // The types of the results of a call, by the function's own conversion of its arguments.
@@ -348,6 +351,10 @@ class Registry {
   }
   // The same where PyTorch's Meta kernel gives the types.
   void host(const std::string& name) { add_aten_call(name, {}, {}); }
+
+  // Says so of all that are registered up to now, and of further ones.
+  void mark_pointwise();
+  void mark_pointwise(std::initializer_list<std::string_view> names);
 
   // Null when there is none. `platform` as in Target.
   const Lowering* find(std::string_view name, std::string_view platform = {}) const;
@@ -460,6 +467,7 @@ void register_recurrence(Registry& m);
 void register_optimizer(Registry& m);
 void register_fake_quantize(Registry& m);
 void register_custom_call(Registry& m);
+void register_sharding(Registry& m);
 void register_inexpressible(Registry& m);
 void register_collectives(Registry& m);
 

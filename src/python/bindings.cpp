@@ -251,6 +251,7 @@ PYBIND11_MODULE(_XLAC, m) {
   bind_settings(m);
   python::bind_inspection(m);
   python::bind_programs(m);
+  python::bind_sharding(m);
   python::bind_regions(m);
   python::bind_graph_call(m);
   python::bind_interruption(m);

@@ -39,6 +39,9 @@ void bind_programs(pybind11::module_& m);
 // Waits that end with a signal, and the end of the process.
 void bind_interruption(pybind11::module_& m);
 
+// Tensors on a mesh.
+void bind_sharding(pybind11::module_& m);
+
 // Captured functions.
 void bind_regions(pybind11::module_& m);
 void bind_graph_call(pybind11::module_& m);

@@ -102,7 +102,7 @@ std::exception_ptr with_memory(Device& device, const base::Error& error) {
       base::Error(error.kind(), base::str(error.what(), "\n", describe_memory(device), "\n")));
 }
 
-Array::Array(Device& device, base::Shape shape, const Sharding* sharding)
+Array::Array(Device& device, base::Shape shape, const base::Sharding* sharding)
     : graph::Data(std::move(shape)), device_(&device), sharding_(sharding) {
   base::internal_check(num_shards(sharding) == device.num_devices(), "an array of ",
                        num_shards(sharding), " shards on ", device.num_devices(), " devices");
@@ -118,7 +118,7 @@ bool Array::holds_memory() const {
   return state_.load(std::memory_order_acquire) == kLaunched && !is_taken_.load();
 }
 
-ArrayPtr Array::make_pending(Device& device, base::Shape shape, const Sharding* sharding) {
+ArrayPtr Array::make_pending(Device& device, base::Shape shape, const base::Sharding* sharding) {
   return ArrayPtr(new Array(device, std::move(shape), sharding));
 }
 
@@ -127,7 +127,7 @@ ArrayPtr Array::make_pending(Device& device, base::Shape shape) {
 }
 
 ArrayPtr Array::make_launched(Device& device, std::vector<pjrt::Buffer> buffers, base::Shape shape,
-                              const Sharding* sharding) {
+                              const base::Sharding* sharding) {
   ArrayPtr array = make_pending(device, std::move(shape), sharding);
   array->set_launched(std::move(buffers), nullptr);
   return array;
@@ -290,6 +290,23 @@ void ArrayList::remove(Array& array) {
     first_ = array.next_;
   }
   if (array.next_ != nullptr) array.next_->previous_ = array.previous_;
+}
+
+void ArrayList::spread(const std::vector<pjrt::Device*>& devices, const base::Sharding* whole) {
+  const std::lock_guard lock(mutex_);
+  for (const Array* array = first_; array != nullptr; array = array->next_) {
+    base::check(!array->is_pending(), "use_spmd: ", array->description(),
+                " is still to be computed; call torch_xla.sync(wait=True) first");
+  }
+  for (Array* array = first_; array != nullptr; array = array->next_) {
+    if (array->holds_memory()) {
+      for (std::size_t i = 1; i < devices.size(); ++i) {
+        array->buffers_.push_back(array->buffers_[0].copy_to_device(devices[i]));
+        count(array->shape().num_bytes());
+      }
+    }
+    array->sharding_ = whole;
+  }
 }
 
 void ArrayList::release_all(const std::exception_ptr& error) {

@@ -15,9 +15,10 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/sharding.h"
 #include "graph/node.h"
 #include "pjrt/buffer.h"
-#include "runtime/sharding.h"
+#include "pjrt/device.h"
 
 namespace torch_xla::runtime {
 
@@ -50,7 +51,7 @@ class HostCopy {
   struct Part {
     std::vector<char> bytes;
     base::Shape local_shape;
-    Slice slice;
+    base::Slice slice;
   };
   void await_events();
 
@@ -69,21 +70,22 @@ class Array final : public graph::Data {
   // Whole on each of the device's devices, unless it says otherwise.
   static std::shared_ptr<Array> make_pending(Device& device, base::Shape shape);
   static std::shared_ptr<Array> make_pending(Device& device, base::Shape shape,
-                                             const Sharding* sharding);
+                                             const base::Sharding* sharding);
   // For a transfer; a buffer for each device.
   static std::shared_ptr<Array> make_launched(Device& device, std::vector<pjrt::Buffer> buffers,
-                                              base::Shape shape, const Sharding* sharding);
+                                              base::Shape shape, const base::Sharding* sharding);
   // Of the host's memory, dense and row-major: each device gets its part. With `copy_during_call`
   // the memory is free when this returns; else it must stay as it is until `wait_ready` has.
   static std::shared_ptr<Array> upload(Device& device, const void* data, base::Shape shape,
-                                       const Sharding* sharding, bool copy_during_call = true);
+                                       const base::Sharding* sharding,
+                                       bool copy_during_call = true);
   ~Array() override;
 
   Device& device() const { return *device_; }
   // Null on a device that is one device.
-  const Sharding* sharding() const { return sharding_; }
+  const base::Sharding* sharding() const { return sharding_; }
   // Of all its buffers.
-  std::int64_t num_bytes() const { return runtime::num_bytes(shape(), sharding_); }
+  std::int64_t num_bytes() const { return base::num_bytes(shape(), sharding_); }
 
   // The user's line that made it, as far as it is known. Set before other threads see the array.
   void set_location(graph::Location location) {
@@ -145,7 +147,7 @@ class Array final : public graph::Data {
   // A pending array keeps what it replaces in the second of these states.
   enum State : int { kPending, kKeeping, kLaunched, kFailed };
 
-  Array(Device& device, base::Shape shape, const Sharding* sharding);
+  Array(Device& device, base::Shape shape, const base::Sharding* sharding);
   bool holds_memory() const;
   void await_state() const;
   int set_state(State state);  // gives the state before
@@ -153,7 +155,7 @@ class Array final : public graph::Data {
   std::string description() const;
 
   Device* device_;
-  const Sharding* sharding_;
+  const base::Sharding* sharding_;
   std::atomic<graph::Location> location_{0};  // lists of what is alive read it at any time
   std::atomic<bool> is_donor_{false};
   std::atomic<bool> is_given_away_{false};
@@ -204,6 +206,9 @@ class ArrayList {
   void count(std::int64_t num_bytes);
   void add(Array& array);
   void remove(Array& array);
+  // Copies every array, which must be on the first of the devices, to the others. No one may use an
+  // array meanwhile. Throws base::Error if one is still to be computed.
+  void spread(const std::vector<pjrt::Device*>& devices, const base::Sharding* whole);
   // Makes every array a failed one with `error`. No one may use an array meanwhile.
   void release_all(const std::exception_ptr& error);
 

@@ -15,7 +15,7 @@ namespace {
 // One device's part of an array.
 struct Shard {
   base::Shape local_shape;
-  Slice slice;
+  base::Slice slice;
 
   // Whether it is one piece of the host's memory, and the device's memory is no more than that.
   bool is_one_piece(const base::Shape& shape) const {
@@ -33,7 +33,7 @@ struct Shard {
 };
 
 // In the order of the device's devices.
-Shard shard_of(const base::Shape& shape, const Sharding* sharding, std::size_t place) {
+Shard shard_of(const base::Shape& shape, const base::Sharding* sharding, std::size_t place) {
   if (is_whole(sharding)) return {shape, {base::Dims(shape.dims.size()), shape.dims}};
   return {sharding->local_shape(shape), sharding->slice(shape, place)};
 }
@@ -55,7 +55,7 @@ pjrt::Buffer upload_shard(pjrt::Device& to, const void* data, const base::Shape&
 }
 
 std::vector<pjrt::Buffer> upload_to(Device& device, const void* data, const base::Shape& shape,
-                                    const Sharding* sharding, bool copy_during_call) {
+                                    const base::Sharding* sharding, bool copy_during_call) {
   const std::span<pjrt::Device* const> devices = device.pjrt_devices();
   std::vector<pjrt::Buffer> buffers;
   buffers.reserve(devices.size());
@@ -69,7 +69,7 @@ std::vector<pjrt::Buffer> upload_to(Device& device, const void* data, const base
 }  // namespace
 
 ArrayPtr Array::upload(Device& device, const void* data, base::Shape shape,
-                       const Sharding* sharding, bool copy_during_call) {
+                       const base::Sharding* sharding, bool copy_during_call) {
   std::vector<pjrt::Buffer> buffers = upload_to(device, data, shape, sharding, copy_during_call);
   return make_launched(device, std::move(buffers), std::move(shape), sharding);
 }

@@ -146,7 +146,8 @@ void SeenBirths::note_lived_on(graph::Alias& alias) {
 std::vector<Newborn> find_births(const graph::Trace& trace, Device& device,
                                  std::span<graph::Alias* const> aliases) {
   std::vector<Newborn> found;
-  if (trace.births.empty()) return found;
+  // The values of those over several devices lie as their annotations, or what they are made from.
+  if (trace.births.empty() || device.num_devices() > 1) return found;
   const std::vector<bool> is_read = find_read(trace);
   std::unordered_map<std::uint64_t, graph::Alias*> by_number;
   for (graph::Alias* const alias : aliases) {

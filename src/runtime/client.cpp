@@ -29,6 +29,7 @@ struct Process {
   std::function<PluginSpec()> resolver;  // under mutex
   std::shared_ptr<Client> owned_client;  // under mutex; shared by compilations
   bool handlers_are_installed = false;   // under mutex
+  std::atomic<bool> is_spmd{false};
   std::atomic<Client*> client{nullptr};  // what `owned_client` points to
   // Set in a child that was forked while there was a client.
   std::atomic<bool> is_broken_fork{false};
@@ -148,6 +149,10 @@ Client::Client(PluginSpec spec, std::shared_ptr<pjrt::Client> client)
       programs_(std::make_unique<Programs>(*this)) {
   std::transform(platform_.begin(), platform_.end(), platform_.begin(),
                  [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  if (is_spmd()) {
+    devices_.push_back(make_immortal(spec_, 0, client_->addressable_devices()));
+    return;
+  }
   for (pjrt::Device* device : client_->addressable_devices()) {
     devices_.push_back(make_immortal(spec_, static_cast<int>(devices_.size()), {device}));
   }
@@ -166,6 +171,20 @@ std::vector<Device*> Client::all_devices() {
   std::vector<Device*> all = devices_;
   all.insert(all.end(), further_devices_.begin(), further_devices_.end());
   return all;
+}
+
+void Client::make_one_device() {
+  for (std::size_t i = 1; i < devices_.size(); ++i) {
+    const std::lock_guard lock(devices_[i]->live().mutex);
+    base::check(devices_[i]->live().size() == 0, "use_spmd: there are ", devices_[i]->live().size(),
+                " tensors on xla:", i,
+                ", which will be no device of its own; call it before they are made, or move them "
+                "to xla:0");
+  }
+  devices_[0]->spread(client_->addressable_devices());
+  const std::lock_guard lock(mutex_);
+  further_devices_.insert(further_devices_.begin(), devices_.begin() + 1, devices_.end());
+  devices_.resize(1);
 }
 
 void Client::close(const std::exception_ptr& error) {
@@ -201,6 +220,26 @@ Device& device(int ordinal) {
                 " xla devices (", names, ")");
   }
   return *devices[static_cast<std::size_t>(ordinal)];
+}
+
+void use_spmd() {
+  if (process().is_spmd.exchange(true)) return;
+  Client* const existing = process().client.load();
+  if (existing == nullptr || existing->devices().size() == 1) return;
+  try {
+    existing->make_one_device();
+  } catch (...) {
+    process().is_spmd.store(false);
+    throw;
+  }
+}
+
+bool is_spmd() { return process().is_spmd.load(std::memory_order_relaxed); }
+
+int num_runtime_devices() {
+  std::size_t count = 0;
+  for (const Device* const device : client().devices()) count += device->num_devices();
+  return static_cast<int>(count);
 }
 
 int device_count() { return static_cast<int>(client().devices().size()); }

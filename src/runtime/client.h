@@ -52,6 +52,8 @@ class Client : public std::enable_shared_from_this<Client> {
   // A further one, whose programs are partitioned over these devices of the plugin.
   Device& make_device(std::vector<pjrt::Device*> devices);
   std::vector<Device*> all_devices();
+  // Lets `xla:0` stand for all of the plugin's devices, and be the only one.
+  void make_one_device();
 
   // At a shutdown: gives back all that the plugin owns, but for what a compilation under way needs.
   // What is used later fails with `error`.
@@ -81,6 +83,14 @@ Device& device(int ordinal);
 int device_count();
 // How many devices there can be at most; the client need not exist and is not created.
 int device_count_upper_bound() noexcept;
+// From now on `xla:0` stands for all devices of the plugin, over which its programs are
+// partitioned, and there is no other. Tensors that were made before are copied to all; no other
+// thread may use the device meanwhile. Makes no client. Throws base::Error if there are tensors on
+// other devices, or one that is still being computed.
+void use_spmd();
+bool is_spmd();
+// How many of the plugin's devices those of this process stand for.
+int num_runtime_devices();
 // `client().platform()`.
 const std::string& platform();
 

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/sharding.h"
 #include "graph/alias.h"
 #include "pjrt/device.h"
 #include "runtime/array.h"
@@ -17,7 +18,6 @@
 #include "runtime/kept_arguments.h"
 #include "runtime/launch_queue.h"
 #include "runtime/program_spec.h"
-#include "runtime/sharding.h"
 #include "runtime/shared_memory.h"
 #include "runtime/uncompiled.h"
 
@@ -41,11 +41,18 @@ class Device {
   // One of them, for what is true of each.
   pjrt::Device& any_pjrt_device() const { return *pjrt_devices_[0]; }
   // The sharding of an array of which each has all; null for one device.
-  const Sharding* whole() const { return whole_; }
+  const base::Sharding* whole() const { return whole_; }
+  // How an array lies at the border of programs when its memory is to lie as `sharding` says: whole
+  // where that is null, and where a dimension has no equal parts, which plugins do not take.
+  const base::Sharding* boundary(const base::Sharding* sharding, const base::Shape& shape) const;
   // Where programs run that are for it.
   const Placement& placement() const { return placement_; }
 
   graph::LiveSet& live() { return live_; }
+  // Lets it stand for all of `devices`, the first of which it stood for, and its arrays be whole on
+  // each. Blocks until what was launched has ended; no other thread may use the device meanwhile.
+  void spread(std::vector<pjrt::Device*> devices);
+
   LaunchQueue& launches() { return launches_; }
   UncompiledLaunches& uncompiled() { return uncompiled_; }
   Captures& captures() { return captures_; }
@@ -64,9 +71,10 @@ class Device {
  private:
   const int ordinal_;
   const std::string name_;
-  const std::vector<pjrt::Device*> pjrt_devices_;
-  const Sharding* const whole_;
-  const Placement placement_;
+  // These change once at most, in `spread`.
+  std::vector<pjrt::Device*> pjrt_devices_;
+  const base::Sharding* whole_;
+  Placement placement_;
   graph::LiveSet live_;
   SeenBirths births_;
   ArrayList arrays_;

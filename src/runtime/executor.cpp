@@ -127,9 +127,11 @@ void find_program(const std::shared_ptr<Launch>& launch, Plan& plan, RunKind kin
   compiling(*launch, observed, [&] {
     if (is_seen) [[unlikely]]
       observe_graph(observed);
-    found = client().programs().find(plan.trace,
-                                     spec_of(*launch->device, plan.trace.leaves, launch->donations),
-                                     [&] { uncompiled.list(); });
+    ProgramSpec spec = spec_of(*launch->device, plan.trace.leaves, launch->donations);
+    for (const ArrayPtr& output : launch->outputs) {
+      if (output->sharding() != nullptr) spec.results.push_back(output->sharding());
+    }
+    found = client().programs().find(plan.trace, std::move(spec), [&] { uncompiled.list(); });
     last.key = found.key;
   });
   if (!CompileCache::is_ready(found.program)) {

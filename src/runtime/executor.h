@@ -69,7 +69,7 @@ void wait(Device& device);
 
 struct ResultType {
   base::Shape shape;
-  const Sharding* sharding = nullptr;
+  const base::Sharding* sharding = nullptr;
 };
 // Runs a StableHLO module on `inputs`; the results may be pending. `key` must differ between
 // modules: each is compiled once. `results` may be empty if each device has all of each result:

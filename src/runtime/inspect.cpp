@@ -24,11 +24,12 @@ std::map<std::string, std::int64_t> memory_of(const CompiledProgram& program) {
 
 std::string pending_graph(Device& device, std::span<const graph::Value> values,
                           std::string_view format) {
-  return print_graph(trace_of(device, values), parse_graph_format(format));
+  return print_graph(device, trace_of(device, values), parse_graph_format(format));
 }
 
 std::string pending_graph(Device& device, std::string_view format) {
-  return print_graph(trace_of_live(device), parse_graph_format(format));
+  const Preview preview = preview_sync(device);
+  return print_graph(device, preview.trace, parse_graph_format(format), preview.shardings);
 }
 
 std::string pending_graph_key(Device& device, std::span<const graph::Value> values) {
@@ -37,7 +38,8 @@ std::string pending_graph_key(Device& device, std::span<const graph::Value> valu
 
 std::map<std::string, std::int64_t> estimate_memory(Device& device) {
   const Preview preview = preview_sync(device);
-  const ProgramSpec spec = spec_of(device, preview.trace.leaves, preview.donations);
+  ProgramSpec spec = spec_of(device, preview.trace.leaves, preview.donations);
+  spec.results = preview.shardings;
   return memory_of(*await_program(client().programs().find(preview.trace, spec)));
 }
 

@@ -20,6 +20,7 @@
 #include "runtime/graph_history.h"
 #include "runtime/hlo_text.h"
 #include "runtime/platform_options.h"
+#include "runtime/programs.h"
 #include "runtime/target.h"
 
 namespace torch_xla::runtime {
@@ -211,7 +212,7 @@ void observe_graph(const Run& run) {
                                "\nGraph Hash: ", base::to_string(run.trace.strict_key),
                                "\nRoots: ", run.trace.roots.size(), "\n\n## BEGIN_GRAPH\n");
   try {
-    text += print_graph(run.trace, format);
+    text += print_graph(run.device, run.trace, format);
   } catch (const base::Error& error) {
     text += base::str("not printed: ", error.what(), "\n");
   }
@@ -232,7 +233,7 @@ std::string observe_failure(const Run& run) {
   if (const std::string path = settings.save_hlo_file(); !path.empty()) {
     std::string program;
     try {
-      program = print_graph(run.trace, GraphFormat::kStableHlo);
+      program = print_graph(run.device, run.trace, GraphFormat::kStableHlo);
     } catch (const base::Error&) {  // what failed is the lowering itself
       program = graph::to_text(run.trace);
     }
@@ -266,10 +267,15 @@ GraphFormat parse_graph_format(std::string_view name) {
              name, "'");
 }
 
-std::string print_graph(const graph::Trace& trace, GraphFormat format) {
+std::string print_graph(const Device& device, const graph::Trace& trace, GraphFormat format,
+                        std::span<const base::Sharding* const> results) {
   if (format == GraphFormat::kText) return graph::to_text(trace);
   if (format == GraphFormat::kDot) return graph::to_dot(trace);
-  std::string program = ops::lower(trace, target_of(client())).text;
+  const std::size_t num_devices = device.num_devices();
+  const ProgramSpec spec = spec_of(device, trace.leaves);
+  std::string program = ops::lower(trace, target_of(client(), num_devices > 1), {}, {},
+                                   {num_devices, spec.inputs, results})
+                            .text;
   if (format == GraphFormat::kStableHlo) return program;
   return hlo_text(program, base::settings().dump_post_optimizations());
 }

@@ -43,7 +43,9 @@ void observe_execution_time(double seconds);
 enum class GraphFormat { kText, kDot, kStableHlo, kHlo };
 // Throws an Error of kind kValue for a name that is none: "text", "dot", "stablehlo", "hlo".
 GraphFormat parse_graph_format(std::string_view name);
-std::string print_graph(const graph::Trace& trace, GraphFormat format);
+// Of that device; `results` are the shardings of the trace's roots, if they are known.
+std::string print_graph(const Device& device, const graph::Trace& trace, GraphFormat format,
+                        std::span<const base::Sharding* const> results = {});
 
 // Appends to PT_XLA_DEBUG_FILE, or writes to the standard error stream: each line of `text` behind
 // "pt-xla-profiler: ".

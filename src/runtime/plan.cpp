@@ -14,6 +14,7 @@
 #include "graph/alias.h"
 #include "runtime/capture.h"
 #include "runtime/device.h"
+#include "runtime/result_shardings.h"
 
 namespace torch_xla::runtime {
 namespace {
@@ -154,13 +155,14 @@ class DonationFinder {
         is_enabled_(base::settings().enable_param_aliasing()),
         is_taken_(trace.leaves.size()) {}
 
-  // `leaf` is where the trace reads what is replaced by `value`, or kNoLeaf.
-  void add(std::size_t root, const graph::Value& value, std::uint32_t leaf,
-           std::vector<ops::Donation>& donations) {
+  // `leaf` is where the trace reads what is replaced by `value`, which will lie by `sharding`; or
+  // kNoLeaf.
+  void add(std::size_t root, const graph::Value& value, const base::Sharding* sharding,
+           std::uint32_t leaf, std::vector<ops::Donation>& donations) {
     if (!is_enabled_ || leaf == Replaced::kNoLeaf || is_taken_[leaf]) return;
     const base::Shape stored = base::stored_shape(value.node->shape(value.output));
     const Array& before = static_cast<const Array&>(*trace_.leaves[leaf]);
-    if (before.shape() != stored || before.sharding() != before.device().whole()) return;
+    if (before.shape() != stored || before.sharding() != sharding) return;
     is_taken_[leaf] = true;
     donations.push_back({static_cast<std::uint32_t>(root), leaf});
   }
@@ -245,6 +247,7 @@ Plan plan_sync(Device& device) {
   if (check_complete(plan.trace)) [[unlikely]]
     fail_dependents(device, plan, live);
   add_births(device, plan, live);
+  const ResultShardings shardings(device, plan.trace);
   DonationFinder donations(plan.trace);
   std::vector<graph::Source> roots;
   plan.replaced.reserve(live.roots.size());
@@ -254,10 +257,11 @@ Plan plan_sync(Device& device) {
     const std::uint32_t leaf = find_leaf(plan.trace, alias.settled());
     graph::DataPtr data = value.node->data(value.output);
     if (data == nullptr) {  // else an earlier alias has the same value
-      ArrayPtr array =
-          Array::make_pending(device, base::stored_shape(value.node->shape(value.output)));
+      const base::Sharding* const sharding = shardings.of(plan.trace.roots[i]);
+      ArrayPtr array = Array::make_pending(
+          device, base::stored_shape(value.node->shape(value.output)), sharding);
       array->set_location(value.node->location());
-      donations.add(roots.size(), value, leaf, plan.donations);
+      donations.add(roots.size(), value, sharding, leaf, plan.donations);
       roots.push_back(plan.trace.roots[i]);
       plan.outputs.push_back(array);
       data = std::move(array);
@@ -283,9 +287,11 @@ Plan plan_sync(Device& device) {
 namespace {
 
 // Makes output `output` of step `index` a result of the plan.
-void add_output(Device& device, Plan& plan, std::uint32_t index, std::uint32_t output) {
+void add_output(Device& device, Plan& plan, const ResultShardings& shardings, std::uint32_t index,
+                std::uint32_t output) {
   graph::Node& node = *plan.trace.steps[index].node;
-  ArrayPtr array = Array::make_pending(device, base::stored_shape(node.shape(output)));
+  ArrayPtr array = Array::make_pending(device, base::stored_shape(node.shape(output)),
+                                       shardings.of(index, output));
   array->set_location(node.location());
   node.set_data(output, array);
   plan.outputs.push_back(std::move(array));
@@ -305,7 +311,7 @@ std::vector<bool> find_overwritten(const graph::Trace& trace) {
 
 // All outputs of the steps that are held from outside the trace, but views and the stale versions
 // of memory, which only readings of views hold that nobody asked for since.
-void add_external(Device& device, Plan& plan) {
+void add_external(Device& device, Plan& plan, const ResultShardings& shardings) {
   const std::vector<bool> is_overwritten = find_overwritten(plan.trace);
   for (std::uint32_t i = 0; i < plan.trace.steps.size(); ++i) {
     const graph::Trace::Step& step = plan.trace.steps[i];
@@ -314,7 +320,7 @@ void add_external(Device& device, Plan& plan) {
     if (entry.op->is_write && is_overwritten[i]) continue;
     for (std::uint32_t output = 0; output < entry.outputs.size(); ++output) {
       if (entry.outputs[output] == nullptr || step.node->data(output) != nullptr) continue;
-      add_output(device, plan, i, output);
+      add_output(device, plan, shardings, i, output);
     }
   }
 }
@@ -375,15 +381,16 @@ Plan plan_compute(Device& device, const ReadValues& read, std::vector<ArrayPtr>&
     plan.trace = graph::walk(missing);
     if (check_complete(plan.trace)) [[unlikely]]
       fail_dependents(device, plan, missing);
+    const ResultShardings shardings(device, plan.trace);
     const std::vector<graph::Source> wanted = std::move(plan.trace.roots);
     plan.trace.roots.clear();
     for (const graph::Source& source : wanted) {
       const graph::Node& node = *plan.trace.steps[source.index].node;
       if (node.data(source.output) != nullptr) continue;  // asked for twice
-      add_output(device, plan, source.index, source.output);
+      add_output(device, plan, shardings, source.index, source.output);
     }
     const std::size_t num_wanted = plan.trace.roots.size();
-    add_external(device, plan);
+    add_external(device, plan, shardings);
     extend_keys(plan.trace, num_wanted);
     for (const graph::Trace::Step& step : plan.trace.steps) {
       if (step.node->is_computed()) drop_operands(plan, *step.node);
@@ -421,8 +428,6 @@ graph::Trace trace_of(Device& device, std::span<const graph::Value> values) {
   return trace;
 }
 
-graph::Trace trace_of_live(Device& device) { return preview_sync(device).trace; }
-
 Preview preview_sync(Device& device) {
   Preview preview;
   LiveValues live;
@@ -437,14 +442,17 @@ Preview preview_sync(Device& device) {
   preview.trace = graph::walk(live.roots);
   check_complete(preview.trace);
   const std::vector<Newborn> births = settle_births(device, live, preview.trace);
+  const ResultShardings shardings(device, preview.trace);
   DonationFinder donations(preview.trace);
   std::vector<graph::Source> roots;
   std::set<std::pair<const graph::Node*, std::uint32_t>> seen;
   for (std::size_t i = 0; i < live.roots.size(); ++i) {
     const graph::Value& value = live.roots[i];
     if (!seen.emplace(value.node.get(), value.output).second) continue;
-    donations.add(roots.size(), value, find_leaf(preview.trace, live.owners[i]->settled()),
-                  preview.donations);
+    const base::Sharding* const sharding = shardings.of(preview.trace.roots[i]);
+    donations.add(roots.size(), value, sharding,
+                  find_leaf(preview.trace, live.owners[i]->settled()), preview.donations);
+    if (sharding != nullptr) preview.shardings.push_back(sharding);
     roots.push_back(preview.trace.roots[i]);
   }
   preview.trace.roots = std::move(roots);

@@ -59,14 +59,15 @@ Plan plan_compute(Device& device, const ReadValues& read, std::vector<ArrayPtr>&
 // leaves, and the trace has nothing else. Empty when `read` returns false.
 Plan plan_again(Device& device, const ReadLeaves& read, const GraphCall& call);
 
-// The graph of the values, or of all live values of the device, as it is; changes nothing.
+// The graph of the values as it is; changes nothing.
 graph::Trace trace_of(Device& device, std::span<const graph::Value> values);
-graph::Trace trace_of_live(Device& device);
 
 // What `plan_sync` would plan now; changes nothing.
 struct Preview {
   graph::Trace trace;
   std::vector<ops::Donation> donations;
+  // Of the trace's roots, on a device that is several.
+  std::vector<const base::Sharding*> shardings;
 };
 Preview preview_sync(Device& device);
 

@@ -6,9 +6,9 @@
 namespace torch_xla::runtime {
 namespace {
 
-void add_shardings(base::Hasher& hasher, const std::vector<const Sharding*>& shardings) {
+void add_shardings(base::Hasher& hasher, const std::vector<const base::Sharding*>& shardings) {
   hasher.add(shardings.size());
-  for (const Sharding* const sharding : shardings) {
+  for (const base::Sharding* const sharding : shardings) {
     hasher.add(sharding == nullptr ? base::Hash128() : sharding->key());
   }
 }

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "base/hash.h"
+#include "base/sharding.h"
 #include "ops/lower.h"
-#include "runtime/sharding.h"
 
 namespace torch_xla::runtime {
 
@@ -36,8 +36,8 @@ struct ProgramSpec {
   base::Hash128 options = {};
   std::span<const ops::Donation> donations = {};
   // One for each, or empty if none has a sharding.
-  std::vector<const Sharding*> inputs = {};
-  std::vector<const Sharding*> results = {};
+  std::vector<const base::Sharding*> inputs = {};
+  std::vector<const base::Sharding*> results = {};
   Placement placement = {};
 };
 

@@ -23,14 +23,15 @@ namespace {
 std::atomic<std::int64_t> compile_count{0};
 std::atomic<bool> constants_stay{false};
 
-ops::Program lower(const Client& client, const graph::Trace& trace,
-                   std::span<const ops::Donation> donations, const ops::Numbers& numbers,
-                   bool has_locations) {
+ops::Program lower(const Client& client, const graph::Trace& trace, const ProgramSpec& spec,
+                   const ops::Numbers& numbers, bool has_locations) {
   static base::Metric& time = base::metric("LoweringTime");
   const base::TimedSection timed(time);
-  ops::Target target = target_of(client);
+  const auto num_devices = static_cast<std::size_t>(spec.placement.num_partitions);
+  ops::Target target = target_of(client, num_devices > 1);
   target.has_locations = has_locations;
-  return ops::lower(trace, target, donations, numbers);
+  return ops::lower(trace, target, spec.donations, numbers,
+                    {num_devices, spec.inputs, spec.results});
 }
 
 // The CPU's plugin allocates results and working memory when a program begins, and by then the
@@ -82,15 +83,10 @@ CompileCache::Compile Programs::begin_compiling(const graph::Trace& trace, const
                                                 const std::shared_ptr<double>& seconds) {
   static base::Metric& aliases = base::metric("InputOutputAliasCount", base::MetricKind::kNumber);
   const auto start = std::chrono::steady_clock::now();
-  if (!std::ranges::all_of(spec.inputs, is_whole)) {
-    base::fail(base::ErrorKind::kUnimplemented,
-               "a program of arrays that are split over devices can't be made of operators yet");
-  }
-  ops::Program program = lower(client_, trace, spec.donations, numbers, false);
+  ops::Program program = lower(client_, trace, spec, numbers, false);
   std::string known_as;
   if (base::settings().hlo_debug()) {
-    known_as =
-        std::exchange(program.text, lower(client_, trace, spec.donations, numbers, true).text);
+    known_as = std::exchange(program.text, lower(client_, trace, spec, numbers, true).text);
   }
   return [compilation =
               Compilation(client_.shared_from_this(), spec, std::move(program.text), known_as),

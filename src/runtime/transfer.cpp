@@ -26,8 +26,10 @@ ArrayPtr upload(Device& device, const void* data, base::Shape shape, bool copy_d
   return std::move(upload(device, std::span(&source, 1), copy_during_call)[0]);
 }
 
-std::vector<ArrayPtr> upload(Device& device, std::span<const HostArray> sources,
-                             bool copy_during_call) {
+namespace {
+
+std::vector<ArrayPtr> upload_all(Device& device, std::span<const HostArray> sources,
+                                 const base::Sharding* sharding, bool copy_during_call) {
   static base::Metric& time = base::metric("TransferToDeviceTime");
   const base::TimedSection timed(time);
   // The same under the names that reports of torch_xla have for it.
@@ -40,7 +42,7 @@ std::vector<ArrayPtr> upload(Device& device, std::span<const HostArray> sources,
   for (const HostArray& source : sources) {
     try {
       arrays.push_back(
-          Array::upload(device, source.data, source.shape, device.whole(), copy_during_call));
+          Array::upload(device, source.data, source.shape, sharding, copy_during_call));
     } catch (const base::Error& error) {
       if (error.kind() != base::ErrorKind::kOutOfMemory) throw;
       base::fail(error.kind(), "copying ", base::to_string(source.shape),
@@ -54,8 +56,21 @@ std::vector<ArrayPtr> upload(Device& device, std::span<const HostArray> sources,
   return arrays;
 }
 
+}  // namespace
+
 ReadsForOperator::ReadsForOperator() : before_(std::exchange(reads_for_operator, true)) {}
 ReadsForOperator::~ReadsForOperator() { reads_for_operator = before_; }
+
+std::vector<ArrayPtr> upload(Device& device, std::span<const HostArray> sources,
+                             bool copy_during_call) {
+  return upload_all(device, sources, device.whole(), copy_during_call);
+}
+
+ArrayPtr upload(Device& device, const void* data, base::Shape shape,
+                const base::Sharding* sharding) {
+  const HostArray source = {data, std::move(shape)};
+  return std::move(upload_all(device, std::span(&source, 1), sharding, true)[0]);
+}
 
 void download(Array& array, void* destination) {
   const Download one = {&array, destination};
@@ -98,6 +113,14 @@ void download(std::span<const Download> downloads) {
   }
   if (failure != nullptr) std::rethrow_exception(failure);
   bytes.record(static_cast<double>(num_bytes));
+}
+
+ArrayPtr reshard(Array& array, const base::Sharding* sharding) {
+  static base::Counter& count = base::counter("ReshardData");
+  count.add();
+  std::vector<char> bytes(static_cast<std::size_t>(array.shape().num_bytes()));
+  download(array, bytes.data());
+  return upload(array.device(), bytes.data(), array.shape(), sharding);
 }
 
 ArrayPtr copy_to_device(Array& array, Device& to) {

@@ -16,9 +16,12 @@ struct HostArray {
   base::Shape shape;
 };
 
-// Each device gets all of it (`Array::upload`); the errors name the device and what fills it.
+// Each device gets all of it, or its part (`Array::upload`); the errors name the device and what
+// fills it.
 std::shared_ptr<Array> upload(Device& device, const void* data, base::Shape shape,
                               bool copy_during_call = true);
+std::shared_ptr<Array> upload(Device& device, const void* data, base::Shape shape,
+                              const base::Sharding* sharding);
 // All transfers are started before the first is waited for.
 std::vector<std::shared_ptr<Array>> upload(Device& device, std::span<const HostArray> sources,
                                            bool copy_during_call = true);
@@ -44,6 +47,9 @@ struct Download {
   void* destination;
 };
 void download(std::span<const Download> downloads);
+
+// The same value that lies otherwise on its device, by way of the host. Blocks until it is there.
+std::shared_ptr<Array> reshard(Array& array, const base::Sharding* sharding);
 
 // A copy of the value on another device of the client. Blocks until the source's launch has
 // started, not until its value is there.

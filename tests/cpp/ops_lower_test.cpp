@@ -72,6 +72,26 @@ TEST(donations_are_attributes_of_their_parameters) {
   EXPECT(contains(program.text, "%1: tensor<4xf32> {tf.aliasing_output = 0 : i32}"));
 }
 
+TEST(partitioned_programs_say_how_everything_lies) {
+  const Value a = leaf(f32({4, 2}));
+  const Value b = leaf(f32({4, 2}));
+  const std::vector<Value> roots{call(binary_entry("add.Tensor", f32({4, 2})), {a, b})};
+  const base::Mesh mesh{{2}, {1, 0}, {"data"}};
+  const std::vector<const base::Sharding*> leaves{base::Sharding::make(mesh, {{0}}),
+                                                  base::Sharding::replicated(2)};
+  const std::vector<const base::Sharding*> results{leaves[0]};
+  const ops::Program program =
+      ops::lower(graph::walk(roots), {"cpu"}, {}, {}, {2, leaves, results});
+  const std::size_t begin = program.text.find("sdy.mesh @") + 10;
+  const std::string name = program.text.substr(begin, program.text.find(' ', begin) - begin);
+  EXPECT(contains(program.text, "@" + name + " = <[\"data\"=2], device_ids=[1, 0]>"));
+  const std::string split = "{sdy.sharding = #sdy.sharding<@" + name + ", [{\"data\"}, {}]>}";
+  EXPECT(contains(program.text, "%0: tensor<4x2xf32> " + split));
+  EXPECT(contains(program.text, "%1: tensor<4x2xf32> {sdy.sharding = #sdy.sharding<@" + name +
+                                    ", [{}, {}]>}) -> (tensor<4x2xf32> " + split + ")"));
+  EXPECT(!contains(lower(roots).text, "sdy"));
+}
+
 TEST(a_module_does_not_need_the_operands_of_its_nodes) {
   const Value a = leaf(f32({4}));
   const Value sum = call(binary_entry("add.Tensor", f32({4})), {a, a});

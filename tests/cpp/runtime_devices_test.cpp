@@ -9,7 +9,6 @@
 namespace torch_xla {
 namespace {
 
-using runtime::Sharding;
 using testing::add;
 using testing::AsyncFake;
 using testing::Counts;
@@ -45,7 +44,7 @@ Floats values_on(const runtime::Array& array, std::size_t place) {
 }
 
 runtime::ArrayPtr upload(runtime::Device& device, const Floats& values, base::Dims dims,
-                         const Sharding* sharding) {
+                         const base::Sharding* sharding) {
   return runtime::Array::upload(device, values.data(), f32(std::move(dims)), sharding);
 }
 
@@ -64,14 +63,15 @@ TEST(an_upload_slices_and_a_download_assembles) {
   const Session session(kFake, 2);
   runtime::Device& device = both_devices();
   const Floats values = count_to(16);
-  const runtime::ArrayPtr rows = upload(device, values, {4, 4}, Sharding::make({{2}}, {{0}}));
+  const runtime::ArrayPtr rows = upload(device, values, {4, 4}, base::Sharding::make({{2}}, {{0}}));
   EXPECT(values_on(*rows, 1) == (Floats{8, 9, 10, 11, 12, 13, 14, 15}));
   EXPECT(testing::download(*rows) == values);
   const runtime::ArrayPtr columns =
-      upload(device, values, {4, 4}, Sharding::make({{2}, {1, 0}}, {{}, {0}}));
+      upload(device, values, {4, 4}, base::Sharding::make({{2}, {1, 0}}, {{}, {0}}));
   EXPECT(values_on(*columns, 0) == (Floats{2, 3, 6, 7, 10, 11, 14, 15}));
   EXPECT(testing::download(*columns) == values);
-  const runtime::ArrayPtr uneven = upload(device, count_to(5), {5}, Sharding::make({{2}}, {{0}}));
+  const runtime::ArrayPtr uneven =
+      upload(device, count_to(5), {5}, base::Sharding::make({{2}}, {{0}}));
   EXPECT_EQ(uneven->buffers()[1].shape().num_elements(), 3);
   EXPECT(testing::download(*uneven) == count_to(5));
   EXPECT_EQ(device.arrays().num_bytes(), (16 + 16 + 6) * 4);
@@ -82,7 +82,7 @@ TEST(what_no_sharding_splits_is_whole_on_each_device) {
   runtime::Device& device = both_devices();
   const Floats values = count_to(3);
   const runtime::ArrayPtr array = runtime::upload(device, values.data(), f32({3}));
-  EXPECT(array->sharding() == Sharding::replicated(2));
+  EXPECT(array->sharding() == base::Sharding::replicated(2));
   EXPECT(values_on(*array, 0) == values && values_on(*array, 1) == values);
   EXPECT_EQ(device.arrays().num_bytes(), 2 * 3 * 4);
   EXPECT(runtime::upload(runtime::device(0), values.data(), f32({3}))->sharding() == nullptr);
@@ -92,7 +92,7 @@ TEST(arrays_move_between_one_device_and_two) {
   const Session session(kFake, 2);
   runtime::Device& two = both_devices();
   const Floats values = count_to(6);
-  const runtime::ArrayPtr split = upload(two, values, {6}, Sharding::make({{2}}, {{0}}));
+  const runtime::ArrayPtr split = upload(two, values, {6}, base::Sharding::make({{2}}, {{0}}));
   const runtime::ArrayPtr one = runtime::copy_to_device(*split, runtime::device(1));
   EXPECT(testing::download(*one) == values);
   const runtime::ArrayPtr whole = runtime::copy_to_device(*one, two);
@@ -103,7 +103,7 @@ TEST(arrays_move_between_one_device_and_two) {
 TEST(a_launch_has_a_row_for_each_device) {
   const Session session(kFake, 2);
   runtime::Device& device = both_devices();
-  const Sharding* const rows = Sharding::make({{2}}, {{0}});
+  const base::Sharding* const rows = base::Sharding::make({{2}}, {{0}});
   const runtime::ArrayPtr a = upload(device, count_to(8), {4, 2}, rows);
   const runtime::ResultType result{f32({4, 2}), rows};
   const Counts counts;
@@ -182,7 +182,7 @@ TEST(a_partitioned_program_runs_on_two_devices_of_the_cpu) {
       ") {\n%2 = stablehlo.dot_general %0, %1, contracting_dims = [1] x [0]"
       " : (tensor<4x4xf32>, tensor<4x4xf32>) -> tensor<4x4xf32>\n"
       "return %2 : tensor<4x4xf32>\n}\n}";
-  const Sharding* const rows = Sharding::make({{2}}, {{0}});
+  const base::Sharding* const rows = base::Sharding::make({{2}}, {{0}});
   Floats identity(16);
   for (std::size_t i = 0; i < 16; i += 5) identity[i] = 2;
   const runtime::ArrayPtr a = upload(device, count_to(16), {4, 4}, rows);
@@ -195,15 +195,48 @@ TEST(a_partitioned_program_runs_on_two_devices_of_the_cpu) {
   EXPECT(values_on(*products[0], 1) == Floats(expected.begin() + 8, expected.end()));
 }
 
-TEST(operators_on_split_arrays_are_refused) {
+TEST(operators_on_split_arrays_give_split_arrays) {
   const Session session(kFake, 2);
   runtime::Device& device = both_devices();
   const Tensor whole = tensor(device, {1, 2});
-  graph::DataPtr split = upload(device, {1, 2}, {2}, Sharding::make({{2}}, {{0}}));
+  graph::DataPtr split = upload(device, {1, 2}, {2}, base::Sharding::make({{2}}, {{0}}));
   const Tensor part{&device, graph::Alias::make(device.live(), whole.type(),
                                                 {graph::Node::make_leaf(std::move(split)), 0})};
-  EXPECT_THROWS(values_of(add(whole, part)), "split over devices");
+  const Tensor sum = add(whole, part);
+  EXPECT(values_of(sum) == (Floats{2, 4}));
+  EXPECT(values_on(*testing::array_of(sum), 1) == (Floats{4}));
   EXPECT(values_of(whole) == (Floats{1, 2}));
+}
+
+TEST(what_is_said_of_memory_holds_for_later_values) {
+  const Session session(kFake, 2);
+  runtime::Device& device = both_devices();
+  const Tensor sum = add(tensor(device, {1, 2}), tensor(device, {3, 4}));
+  sum.alias->set_sharding(base::Sharding::make({{2}}, {{0}}));
+  runtime::sync(device, true);
+  EXPECT(values_on(*testing::array_of(sum), 0) == (Floats{4}));
+  testing::add_(sum, tensor(device, {1, 1}));
+  sum.alias->set_sharding(nullptr);
+  runtime::sync(device, true);
+  EXPECT(values_on(*testing::array_of(sum), 1) == (Floats{7}));
+}
+
+TEST(a_device_is_spread_with_its_arrays) {
+  const Session session(kFake, 2);
+  runtime::Device& device = runtime::device(0);
+  const Tensor before = tensor(device, {1, 2});
+  runtime::client().make_one_device();
+  EXPECT_EQ(runtime::device_count(), 1);
+  EXPECT_EQ(device.num_devices(), std::size_t{2});
+  EXPECT(values_on(*testing::array_of(before), 1) == (Floats{1, 2}));
+  EXPECT(values_of(add(before, before)) == (Floats{2, 4}));
+}
+
+TEST(a_device_with_tensors_stays_one) {
+  const Session session(kFake, 2);
+  const Tensor other = tensor(runtime::device(1), {1, 2});
+  EXPECT_THROWS(runtime::client().make_one_device(), "tensors on xla:1");
+  EXPECT_EQ(runtime::device_count(), 2);
 }
 
 }  // namespace

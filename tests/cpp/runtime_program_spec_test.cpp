@@ -12,9 +12,9 @@ namespace {
 TEST(specs_that_differ_in_one_field_have_different_keys) {
   const std::vector<ops::Donation> donations{{0, 1}};
   const std::vector<ops::Donation> other_donations{{1, 0}};
-  const std::vector<const Sharding*> split{Sharding::make({{2}}, {{0}})};
-  const std::vector<const Sharding*> whole{Sharding::replicated(2)};
-  const std::vector<const Sharding*> none{nullptr};
+  const std::vector<const base::Sharding*> split{base::Sharding::make({{2}}, {{0}})};
+  const std::vector<const base::Sharding*> whole{base::Sharding::replicated(2)};
+  const std::vector<const base::Sharding*> none{nullptr};
   const std::vector<ProgramSpec> specs{
       {},
       {.program = {1, 0}},

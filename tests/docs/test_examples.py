@@ -89,3 +89,11 @@ def test_digits_are_learnt_by_two_replicas(name, tmp_path, monkeypatch):
     printed = run_example("--epochs", "6", example=path, devices=2)
     share = re.search(r"test accuracy ([\d.]+)% on 2 replicas", printed)
     assert share is not None and float(share[1]) >= 90.0
+
+
+def test_digits_are_learnt_by_one_program_on_two_devices():
+    printed = run_example(
+        "--way", "fsdp", "--epochs", "3", example=EXAMPLE.with_name("spmd.py"), devices=2
+    )
+    share = re.search(r"test accuracy ([\d.]+)% on 2 devices", printed)
+    assert share is not None and float(share[1]) >= 90.0

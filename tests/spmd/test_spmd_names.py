@@ -43,7 +43,9 @@ def test_tiles_of_several_devices_are_printed_as_xla_does(device):
         (("b", None), "{devices=[2,1,2]0,2,1,3 last_tile_dim_replicate}"),
         ((("a", "b"), None), "{devices=[4,1]0,1,2,3}"),
     ):
-        assert xs.sharding_text(xs.mark_sharding(t, mesh, spec)) == text
+        assert xs.ShardingSpec(mesh, spec).xla_spec(t) == text
+    with pytest.raises(ValueError, match="mark_sharding: expected a mesh of all 1 devices"):
+        xs.mark_sharding(t, mesh, ("a", "b"))
     with pytest.raises(NotImplementedError, match="a mesh of 4 devices"):
         xs.enable_manual_sharding(t, ("a", None), mesh=mesh)
 
@@ -53,7 +55,9 @@ def test_marked_tensor_is_the_tensor_with_its_sharding(device):
     y = x * 2
     marked = xs.mark_sharding(y, MESH, ("data", None))
     assert isinstance(marked, xs.XLAShardedTensor) and marked.partition_spec == ("data", None)
-    assert xs.mark_sharding(marked, MESH, ("data", "model")) is marked
+    with pytest.raises(ValueError, match=r"lies by \('data', None\) .* clear_sharding"):
+        xs.mark_sharding(marked, MESH, ("data", "model"))
+    assert xs.annotate_custom_sharding(marked, MESH, ("data", "model")) is marked
     assert xs.sharding_of(y).partition_spec == ("data", "model")
     assert xs.wrap_if_sharded(y).global_tensor is y and xs.wrap_if_sharded(x) is x
     assert marked.detach().sharding_spec == marked.sharding_spec

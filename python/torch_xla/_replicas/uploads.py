@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from torch_xla import _devices, _nested
+from torch_xla import _XLAC, _devices, _nested
 from torch_xla._devices import DeviceLike
 
 
@@ -26,15 +26,26 @@ def send_cpu_data_to_device(
     def is_on_cpu(value: Any) -> bool:
         return isinstance(value, torch.Tensor) and value.device.type == "cpu"
 
-    def move(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
-        return [tensor.to(target) for tensor in tensors]
-
-    moved = _nested.replace(datas, is_on_cpu, move)
-    items = moved if isinstance(moved, list) else list(moved)
+    specs: dict[int, Any] = {}
     if input_sharding is not None:
         from torch_xla._spmd import sharding  # seldom needed, and slow to import
 
         sharding.check_input_sharding("send_cpu_data_to_device", input_sharding)
-        for item in items:
-            sharding.mark_inputs(item, input_sharding)
-    return items
+        datas = list(datas)
+        for item in datas:
+            for tensor, spec in sharding.inputs_of(item, input_sharding):
+                if is_on_cpu(tensor):
+                    specs[id(tensor)] = spec
+                elif _XLAC._is_xla_tensor(tensor):
+                    sharding.place("input_sharding", tensor, spec)
+
+    def move(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+        return [
+            sharding.upload("input_sharding", tensor, target, specs[id(tensor)])
+            if id(tensor) in specs
+            else tensor.to(target)
+            for tensor in tensors
+        ]
+
+    moved = _nested.replace(datas, is_on_cpu, move)
+    return moved if isinstance(moved, list) else list(moved)

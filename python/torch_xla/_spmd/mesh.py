@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from torch_xla import _other_names
-from torch_xla._spmd.mode import runtime_device_count
+from torch_xla._spmd.mode import is_spmd, runtime_device_count
 
 
 class Mesh:
@@ -23,6 +23,7 @@ class Mesh:
 
     Raises:
         ValueError: the numbers do not fill the grid, or a name is there twice.
+        RuntimeError: there are several devices, and `torch_xla.runtime.use_spmd` was not called.
     """
 
     def __init__(
@@ -41,6 +42,11 @@ class Mesh:
         if numbers != list(range(count)):
             raise ValueError(
                 f"Mesh: expected each of the {count} devices once, got the numbers {numbers}"
+            )
+        if count > 1 and not is_spmd():
+            raise RuntimeError(
+                f"Mesh: {count} devices are {count} devices of their own; call "
+                "torch_xla.runtime.use_spmd() first"
             )
         if self.axis_names is not None and (
             len(self.axis_names) != len(self.mesh_shape)

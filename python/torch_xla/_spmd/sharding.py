@@ -6,13 +6,14 @@ import dataclasses
 import enum
 import math
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from torch_xla import _XLAC, _nested
 from torch_xla._spmd.mesh import Mesh, get_global_mesh
+from torch_xla._spmd.mode import runtime_device_count
 
 # Per dimension of a tensor: None, or the axis or axes of the mesh that split it.
 PartitionSpec = Sequence[Any]
@@ -72,14 +73,20 @@ class XLAShard:
 
     data: torch.Tensor
     replica_id: int = 0
+    # Where the part is in the tensor, by dimension.
+    indices: tuple[slice, ...] = ()
 
     @property
     def unpadded_data(self) -> torch.Tensor:
-        """The data: on one device there is no padding."""
+        """The data: there is no padding in it."""
         return self.data
 
 
-# By id, as tensors compare by value. An entry goes with its tensor.
+# What the library's texts of shardings stand for.
+_specs: dict[str, ShardingSpec] = {}
+# Of tensors that share their memory with others of other shapes, views, and of manual ones: what is
+# said of a view holds for its value then. By id, as tensors compare by value. An entry goes with
+# its tensor.
 _shardings: dict[int, ShardingSpec] = {}
 # Those of the entries whose tensors are one device's part, between `enable_manual_sharding` and
 # `disable_manual_sharding`.
@@ -112,24 +119,88 @@ def _axes(what: str, mesh: Mesh, partition_spec: PartitionSpec) -> list[int]:
     return used
 
 
-def place(what: str, t: torch.Tensor, spec: ShardingSpec, is_manual: bool = False) -> None:
-    """Say how an xla tensor lies on a mesh; `what` is for messages.
+def _text(what: str, spec: ShardingSpec) -> str:
+    """The library's name for what a specification says."""
+    mesh = spec.mesh
+    text = _XLAC._make_sharding(
+        list(mesh.mesh_shape),
+        mesh.device_ids.ravel().tolist(),
+        [str(name) for name in mesh.axis_names or ()],
+        [_axes(what, mesh, (entry,)) for entry in spec.partition_spec],
+    )
+    _specs[text] = spec
+    return text
 
-    Raises:
-        ValueError: the specification does not fit the tensor.
-    """
-    t = _whole(t)
-    if not _XLAC._is_xla_tensor(t):
-        raise ValueError(f"{what}: expected an xla tensor, got one on {t.device}")
+
+def _check(what: str, t: torch.Tensor, spec: ShardingSpec) -> None:
     if not spec.can_apply(t):
         raise ValueError(
             f"{what}: expected an entry for each of the tensor's {t.dim()} dimensions, got "
             f"{spec.partition_spec}"
         )
-    if id(t) not in _shardings:
+    if spec.mesh.size() != runtime_device_count():
+        raise ValueError(
+            f"{what}: expected a mesh of all {runtime_device_count()} devices, got {spec.mesh}"
+        )
+
+
+def place(
+    what: str,
+    t: torch.Tensor,
+    spec: ShardingSpec,
+    is_manual: bool = False,
+    replaces: bool = True,
+) -> None:
+    """Say how an xla tensor lies on a mesh; `what` is for messages.
+
+    Raises:
+        ValueError: the specification does not fit the tensor or the devices, or something else was
+            said of the tensor and `replaces` is false.
+    """
+    t = _whole(t)
+    if not _XLAC._is_xla_tensor(t):
+        raise ValueError(f"{what}: expected an xla tensor, got one on {t.device}")
+    _check(what, t, spec)
+    text = _text(what, spec)
+    before = sharding_of(t) if not replaces else None
+    if before is not None and _text(what, before) != text and _is_said(t):
+        raise ValueError(
+            f"{what}: of this tensor of shape {tuple(t.shape)} was said that it lies by "
+            f"{before.partition_spec} on {before.mesh}, now {spec.partition_spec} on {spec.mesh}; "
+            "clear_sharding(t) first, or annotate_custom_sharding"
+        )
+    _forget(id(t))
+    if is_manual or _XLAC._is_view(t):
         weakref.finalize(t, _forget, id(t))
-    _shardings[id(t)] = spec
-    (_manual.add if is_manual else _manual.discard)(id(t))
+        _shardings[id(t)] = spec
+    if is_manual:
+        _manual.add(id(t))
+    else:
+        _XLAC._mark_sharding(t, text)
+
+
+def _is_said(t: torch.Tensor) -> bool:
+    """Whether the user said how a tensor lies: else it lies as it came out."""
+    return id(t) in _shardings or bool(_XLAC._marked_sharding(t))
+
+
+class MarkShardingFunction(torch.autograd.Function):
+    """`mark_sharding_with_gradients` as an autograd function."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, torch_tensor: torch.Tensor, mesh: Mesh, partition_spec: PartitionSpec
+    ) -> torch.Tensor:
+        ctx.spec = ShardingSpec(mesh, tuple(partition_spec))
+        marked = torch_tensor.clone()
+        place("MarkShardingFunction", marked, ctx.spec)
+        return marked
+
+    @staticmethod
+    def backward(ctx: Any, grad_output: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        grad = grad_output.clone()
+        place("MarkShardingFunction", grad, ctx.spec)
+        return grad, None, None
 
 
 def mark_sharding_with_gradients(
@@ -138,10 +209,11 @@ def mark_sharding_with_gradients(
     """As `mark_sharding`, for a tensor within a computation: its gradient lies alike.
 
     Returns:
-        The tensor, as it is.
+        A tensor of the same value, of which it is said, as it is of its gradient; the tensor that
+        was given stays as it is.
     """
-    place("mark_sharding_with_gradients", t, ShardingSpec(mesh, tuple(partition_spec)))
-    return t
+    marked: torch.Tensor = MarkShardingFunction.apply(_whole(t), mesh, partition_spec)  # type: ignore[no-untyped-call]
+    return marked
 
 
 def shard_as(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -165,12 +237,18 @@ def clear_sharding(t: torch.Tensor) -> torch.Tensor:
     """Forget what `mark_sharding` said of a tensor, and return the tensor."""
     t = _whole(t)
     _forget(id(t))
+    if _XLAC._is_xla_tensor(t):
+        _XLAC._clear_sharding(t)
     return t
 
 
 def sharding_of(t: torch.Tensor) -> ShardingSpec | None:
-    """What `mark_sharding` said of a tensor."""
-    return _shardings.get(id(_whole(t)))
+    """What `mark_sharding` said of a tensor's memory; else how it came out of a program."""
+    t = _whole(t)
+    said = _shardings.get(id(t))
+    if said is not None or not _XLAC._is_xla_tensor(t):
+        return said
+    return _specs.get(_XLAC._sharding_of(t))
 
 
 def sharding_type(t: torch.Tensor) -> ShardingType | None:
@@ -214,12 +292,42 @@ def _text_of(spec: ShardingSpec) -> str:
 
 
 def local_shards(t: torch.Tensor) -> list[XLAShard]:
-    """The parts of a tensor that are on this process's devices."""
-    return [XLAShard(_whole(t).detach().cpu())]
+    """The parts of a tensor that are on this process's devices, in their order: on the CPU. Parts
+    of the same place have different numbers of replicas."""
+    shards: list[XLAShard] = []
+    copies: dict[tuple[int, ...], int] = {}
+    for data, starts, sizes in _XLAC._local_shards(_whole(t).detach()):
+        number = copies.get(tuple(starts), 0)
+        copies[tuple(starts)] = number + 1
+        places = tuple(slice(a, a + n) for a, n in zip(starts, sizes, strict=True))
+        shards.append(XLAShard(data, number, places))
+    return shards
+
+
+def load_local_shards(t: torch.Tensor, shards: Sequence[XLAShard]) -> None:
+    """Put the values of a tensor's parts, in the order of `local_shards`, into it.
+
+    Raises:
+        ValueError: there are not as many, or not of the same shapes.
+    """
+    t = _whole(t)
+    now = local_shards(t)
+    if len(shards) != len(now):
+        raise ValueError(f"load_local_shards_: expected {len(now)} shards, got {len(shards)}")
+    value = torch.empty(t.shape, dtype=t.dtype)
+    for i, (shard, part) in enumerate(zip(shards, now, strict=True)):
+        if shard.data.shape != part.data.shape:
+            raise ValueError(
+                f"load_local_shards_: expected a shard of {tuple(part.data.shape)} for device {i}, "
+                f"got {tuple(shard.data.shape)}"
+            )
+        value[part.indices] = shard.data.cpu()
+    with torch.no_grad():
+        t.copy_(value)
 
 
 def check_input_sharding(what: str, input_sharding: Any) -> None:
-    """Raises TypeError unless `mark_inputs` can take it."""
+    """Raises TypeError unless `inputs_of` can take it."""
     specs = input_sharding.values() if isinstance(input_sharding, Mapping) else [input_sharding]
     for spec in specs:
         if spec is not None and not isinstance(spec, ShardingSpec):
@@ -228,11 +336,11 @@ def check_input_sharding(what: str, input_sharding: Any) -> None:
             )
 
 
-def mark_inputs(batch: Any, input_sharding: Any) -> None:
-    """Say how the tensors of a batch lie on a mesh.
+def inputs_of(batch: Any, input_sharding: Any) -> Iterator[tuple[torch.Tensor, ShardingSpec]]:
+    """The tensors of a batch of which `input_sharding` says something, and what.
 
     Args:
-        batch: xla tensors in containers.
+        batch: tensors in containers.
         input_sharding: a ShardingSpec, which holds for the tensors of as many dimensions; or for a
             batch that is a dict, one of ShardingSpecs and None with the same keys.
 
@@ -246,11 +354,17 @@ def mark_inputs(batch: Any, input_sharding: Any) -> None:
                 f"input_sharding is for batches with the keys {sorted(input_sharding)}, got {found}"
             )
         for key, spec in input_sharding.items():
-            mark_inputs(batch[key], spec)
+            yield from inputs_of(batch[key], spec)
     elif input_sharding is not None:
         for _, tensor in _nested.walk(batch, lambda v: isinstance(v, torch.Tensor)):
-            if input_sharding.can_apply(tensor) and _XLAC._is_xla_tensor(tensor):
-                place("input_sharding", tensor, input_sharding)
+            if input_sharding.can_apply(tensor):
+                yield tensor, input_sharding
+
+
+def upload(what: str, t: torch.Tensor, device: torch.device, spec: ShardingSpec) -> torch.Tensor:
+    """A CPU tensor on the device: each of the devices that this stands for gets its part."""
+    _check(what, t, spec)
+    return _XLAC._upload_sharded(t, device.index, _text(what, spec))
 
 
 def manual_region(

@@ -14,15 +14,16 @@ from torch_xla.distributed import spmd
 from torch_xla.distributed.fsdp import wrap
 
 
-def _shard_output(output: Any, mesh: spmd.Mesh) -> None:
+def _shard_output(output: Any, mesh: spmd.Mesh, extra_data_axis: str | None = None) -> None:
     tensor = output[0] if isinstance(output, tuple) else output
     if not isinstance(tensor, torch.Tensor):
         raise RuntimeError(
             "SpmdFullyShardedDataParallel: the module's output is neither a tensor nor a tuple "
             "that begins with one; pass shard_output to say how it lies on the mesh"
         )
+    batch = "fsdp" if extra_data_axis is None else (extra_data_axis, "fsdp")
     if tensor.dim() > 0:
-        spmd.mark_sharding(tensor, mesh, ("fsdp", *[None] * (tensor.dim() - 1)))
+        spmd.annotate_custom_sharding(tensor, mesh, (batch, *[None] * (tensor.dim() - 1)))
 
 
 class SpmdFullyShardedDataParallel(nn.Module):
@@ -60,10 +61,15 @@ class SpmdFullyShardedDataParallel(nn.Module):
         if extra_data_axis is not None and chosen.get_axis_name_idx(extra_data_axis) is None:
             raise ValueError(f"SpmdFullyShardedDataParallel: no axis {extra_data_axis!r}")
         self._mesh = chosen
-        self._shard_output = shard_output or _shard_output
+        self._shard_output = shard_output or functools.partial(
+            _shard_output, extra_data_axis=extra_data_axis
+        )
         if auto_wrap_policy is not None:
             wrapper = auto_wrapper_callable or functools.partial(
-                SpmdFullyShardedDataParallel, mesh=chosen, shard_output=shard_output
+                SpmdFullyShardedDataParallel,
+                mesh=chosen,
+                shard_output=shard_output,
+                extra_data_axis=extra_data_axis,
             )
             wrap.recursive_wrap(module, auto_wrap_policy, wrapper, only_wrap_children=True)
         for parameter in module.parameters():

@@ -13,6 +13,7 @@ from torch_xla._spmd.mesh import (
     set_global_mesh,
 )
 from torch_xla._spmd.sharding import (
+    MarkShardingFunction,
     PartitionSpec,
     ShardingSpec,
     ShardingType,
@@ -40,7 +41,6 @@ from torch_xla.distributed.spmd.linear import (
     xla_patched_nn_linear_forward,
 )
 from torch_xla.distributed.spmd.sharded_tensor import (
-    MarkShardingFunction,
     XLAShardedTensor,
     annotate_custom_sharding,
     disable_manual_sharding,

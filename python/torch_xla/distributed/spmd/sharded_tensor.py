@@ -14,10 +14,13 @@ from torch_xla import _other_names
 from torch_xla._spmd.mesh import Mesh
 from torch_xla._spmd.mode import runtime_device_count
 from torch_xla._spmd.sharding import (
+    MarkShardingFunction as MarkShardingFunction,
     PartitionSpec,
     ShardingSpec,
     ShardingType,
     XLAShard,
+    clear_sharding,
+    load_local_shards,
     local_shards,
     manual_region,
     place,
@@ -69,15 +72,7 @@ class XLAShardedTensor(torch.Tensor):
 
     def load_local_shards_(self, shards: Sequence[XLAShard]) -> None:
         """Put the parts' values into the tensor."""
-        if len(shards) != 1:
-            raise ValueError(f"load_local_shards_: expected 1 shard, got {len(shards)}")
-        if shards[0].data.shape != self.shape:
-            raise ValueError(
-                f"load_local_shards_: expected a shard of {tuple(self.shape)}, got "
-                f"{tuple(shards[0].data.shape)}"
-            )
-        with torch.no_grad():
-            self.global_tensor.copy_(shards[0].data)
+        load_local_shards(self.global_tensor, shards)
 
     @property
     def sharding_type(self) -> ShardingType | None:
@@ -160,22 +155,30 @@ class XLAShardedTensor(torch.Tensor):
         return wrappers.get(id(result), result)
 
 
-def mark_sharding(t: torch.Tensor, mesh: Mesh, partition_spec: PartitionSpec) -> XLAShardedTensor:
-    """Say how a tensor lies on a mesh.
+def mark_sharding(
+    t: torch.Tensor, mesh: Mesh, partition_spec: PartitionSpec | None
+) -> XLAShardedTensor:
+    """Say how a tensor's memory lies on a mesh: it holds for all tensors that share it, and for the
+    values that are written to it later. Of a view it holds for the value that it has now. A
+    dimension that has no equal parts is whole between programs, and split within them.
 
     Args:
         t: the tensor. What is said holds for it too, not for the result alone.
         mesh: the devices.
         partition_spec: per dimension None, or the name or number of the axis that splits it, or a
-            tuple of them.
+            tuple of them. None: what was said is forgotten.
 
     Returns:
         The tensor as one that knows its sharding.
 
     Raises:
-        ValueError: the specification does not fit the mesh or the tensor.
+        ValueError: the specification does not fit the mesh or the tensor, the mesh has not all
+            devices, or something else was said of the tensor.
     """
-    place("mark_sharding", t, ShardingSpec(mesh, tuple(partition_spec)))
+    if partition_spec is None:
+        plain = clear_sharding(t)
+        return t if isinstance(t, XLAShardedTensor) else XLAShardedTensor(plain)
+    place("mark_sharding", t, ShardingSpec(mesh, tuple(partition_spec)), replaces=False)
     marked: XLAShardedTensor = wrap_if_sharded(t)
     return marked
 
@@ -206,24 +209,6 @@ def wrap_as_sharded_tensor(
 def unwrap_sharded_tensor(t: torch.Tensor) -> torch.Tensor:
     """The plain tensor."""
     return t.global_tensor if isinstance(t, XLAShardedTensor) else t
-
-
-class MarkShardingFunction(torch.autograd.Function):
-    """`mark_sharding_with_gradients` as an autograd function."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, torch_tensor: torch.Tensor, mesh: Mesh, partition_spec: PartitionSpec
-    ) -> torch.Tensor:
-        ctx.spec = ShardingSpec(mesh, tuple(partition_spec))
-        marked = torch_tensor.clone()
-        place("MarkShardingFunction", marked, ctx.spec)
-        return marked
-
-    @staticmethod
-    def backward(ctx: Any, grad_output: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        place("MarkShardingFunction", grad_output, ctx.spec)
-        return grad_output, None, None
 
 
 @contextlib.contextmanager

@@ -1,21 +1,22 @@
 // The table of shardings, and the arithmetic of their parts.
-#include "runtime/sharding.h"
+#include "base/sharding.h"
 
 #include <algorithm>
 #include <cstring>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <unordered_map>
 #include <utility>
 
 #include "base/error.h"
 
-namespace torch_xla::runtime {
+namespace torch_xla::base {
 namespace {
 
 struct Table {
   std::mutex mutex;
-  std::unordered_map<base::Hash128, std::unique_ptr<const Sharding>> all;  // under mutex
+  std::unordered_map<std::string, std::unique_ptr<const Sharding>> all;  // by text; under mutex
 };
 
 Table& table() {
@@ -27,50 +28,67 @@ Table& table() {
 std::int64_t ceil_divide(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 void check_mesh(const Mesh& mesh, const std::vector<std::vector<int>>& axes) {
-  base::check(std::ranges::all_of(mesh.sizes, [](std::int64_t size) { return size > 0; }),
-              "mesh: its axes must have positive sizes, got ", base::to_string(mesh.sizes));
-  const std::int64_t count = base::num_elements(mesh.sizes);
+  check(std::ranges::all_of(mesh.sizes, [](std::int64_t size) { return size > 0; }),
+        "mesh: its axes must have positive sizes, got ", to_string(mesh.sizes));
+  const std::int64_t count = num_elements(mesh.sizes);
   std::vector<int> sorted = mesh.devices;
   std::ranges::sort(sorted);
   bool is_permutation = sorted.empty() || std::cmp_equal(sorted.size(), count);
   for (std::size_t i = 0; i < sorted.size(); ++i) {
     is_permutation = is_permutation && std::cmp_equal(sorted[i], i);
   }
-  base::check(is_permutation, "mesh: its ", count, " devices must be those from 0 to ", count - 1);
+  check(is_permutation, "mesh: its ", count, " devices must be those from 0 to ", count - 1);
+  check(mesh.names.empty() || mesh.names.size() == mesh.sizes.size(), "mesh: ", mesh.names.size(),
+        " names for ", mesh.sizes.size(), " axes");
   std::vector<bool> is_used(mesh.sizes.size());
   for (const std::vector<int>& of_dimension : axes) {
     for (const int axis : of_dimension) {
-      base::check(axis >= 0 && std::cmp_less(axis, mesh.sizes.size()), "sharding: the mesh has ",
-                  mesh.sizes.size(), " axes, and none with number ", axis);
+      check(axis >= 0 && std::cmp_less(axis, mesh.sizes.size()), "sharding: the mesh has ",
+            mesh.sizes.size(), " axes, and none with number ", axis);
       const auto place = static_cast<std::size_t>(axis);
-      base::check(!is_used[place], "sharding: axis ", axis, " splits two dimensions");
+      check(!is_used[place], "sharding: axis ", axis, " splits two dimensions");
       is_used[place] = true;
     }
   }
 }
 
-base::Hash128 key_of(const Mesh& mesh, const std::vector<std::vector<int>>& axes) {
-  base::Hasher hasher;
-  hasher.add(mesh.sizes.size());
-  for (const std::int64_t size : mesh.sizes) hasher.add(static_cast<std::uint64_t>(size));
-  hasher.add(mesh.devices.size());
-  for (const int device : mesh.devices) hasher.add(static_cast<std::uint64_t>(device));
-  for (const std::vector<int>& of_dimension : axes) {
-    hasher.add(of_dimension.size());
-    for (const int axis : of_dimension) hasher.add(static_cast<std::uint64_t>(axis));
+std::string text_of(const Mesh& mesh, const std::vector<std::vector<int>>& axes) {
+  std::string text = axes_text(mesh);
+  if (!mesh.devices.empty()) {
+    text += str(" over ", to_string(Dims(mesh.devices.begin(), mesh.devices.end())));
   }
+  text += " [";
+  for (std::size_t d = 0; d < axes.size(); ++d) {
+    text += d > 0 ? ", {" : "{";
+    for (std::size_t i = 0; i < axes[d].size(); ++i) {
+      text += str(i > 0 ? ", " : "", axis_text(mesh, axes[d][i]));
+    }
+    text += "}";
+  }
+  return text + "]";
+}
+
+Hash128 key_of(std::string_view text) {
+  Hasher hasher;
+  hasher.add(text);
   return hasher.finish();
+}
+
+bool is_in_order(const std::vector<int>& devices) {
+  for (std::size_t i = 0; i < devices.size(); ++i) {
+    if (!std::cmp_equal(devices[i], i)) return false;
+  }
+  return true;
 }
 
 // Of two dense arrays, in one of which the box starts at `starts`.
 template <typename Copy>
-void for_each_row(const base::Shape& whole, const Slice& slice, const base::Shape& local,
-                  const Copy& copy) {
-  if (base::num_elements(slice.sizes) == 0) return;
+void for_each_row(const Shape& whole, const Slice& slice, const Shape& local, const Copy& copy) {
+  if (num_elements(slice.sizes) == 0) return;
   const std::size_t rank = slice.sizes.size();
-  const std::int64_t item = base::size_bytes(whole.dtype);
+  const std::int64_t item = size_bytes(whole.dtype);
   const std::size_t row = static_cast<std::size_t>((rank == 0 ? 1 : slice.sizes[rank - 1]) * item);
-  base::Dims index(rank);
+  Dims index(rank);
   while (true) {
     std::int64_t of_whole = 0;
     std::int64_t of_local = 0;
@@ -88,8 +106,11 @@ void for_each_row(const base::Shape& whole, const Slice& slice, const base::Shap
 }  // namespace
 
 Sharding::Sharding(Mesh mesh, std::vector<std::vector<int>> axes)
-    : mesh_(std::move(mesh)), axes_(std::move(axes)), key_(key_of(mesh_, axes_)) {
-  const auto count = static_cast<std::size_t>(base::num_elements(mesh_.sizes));
+    : mesh_(std::move(mesh)),
+      axes_(std::move(axes)),
+      text_(text_of(mesh_, axes_)),
+      key_(key_of(text_)) {
+  const auto count = static_cast<std::size_t>(num_elements(mesh_.sizes));
   places_.resize(count);
   for (std::size_t i = 0; i < count; ++i) {
     const std::size_t device =
@@ -106,10 +127,19 @@ Sharding::Sharding(Mesh mesh, std::vector<std::vector<int>> axes)
 const Sharding* Sharding::make(const Mesh& mesh, std::vector<std::vector<int>> axes) {
   check_mesh(mesh, axes);
   while (!axes.empty() && axes.back().empty()) axes.pop_back();
+  Mesh kept = mesh;
+  if (is_in_order(kept.devices)) kept.devices.clear();
   const std::lock_guard lock(table().mutex);
-  std::unique_ptr<const Sharding>& entry = table().all[runtime::key_of(mesh, axes)];
-  if (entry == nullptr) entry.reset(new Sharding(mesh, std::move(axes)));
+  std::unique_ptr<const Sharding>& entry = table().all[text_of(kept, axes)];
+  if (entry == nullptr) entry.reset(new Sharding(std::move(kept), std::move(axes)));
   return entry.get();
+}
+
+const Sharding* Sharding::find(std::string_view text) {
+  const std::lock_guard lock(table().mutex);
+  const auto found = table().all.find(std::string(text));
+  check(found != table().all.end(), "sharding: nothing lies like ", text);
+  return found->second.get();
 }
 
 const Sharding* Sharding::replicated(std::size_t num_devices) {
@@ -123,23 +153,31 @@ std::int64_t Sharding::num_parts(std::size_t dimension) const {
   return parts;
 }
 
-void Sharding::check_rank(const base::Shape& shape) const {
-  base::check(axes_.size() <= shape.dims.size(), "sharding: it splits ", axes_.size(),
-              " dimensions, and the array is ", base::to_string(shape));
+void Sharding::check_rank(const Shape& shape) const {
+  check(axes_.size() <= shape.dims.size(), "sharding: it splits ", axes_.size(),
+        " dimensions, and the array is ", to_string(shape));
 }
 
-base::Shape Sharding::local_shape(const base::Shape& shape) const {
+Shape Sharding::local_shape(const Shape& shape) const {
   check_rank(shape);
-  base::Shape local = shape;
+  Shape local = shape;
   for (std::size_t d = 0; d < axes_.size(); ++d) {
     local.dims[d] = ceil_divide(shape.dims[d], num_parts(d));
   }
   return local;
 }
 
-Slice Sharding::slice(const base::Shape& shape, std::size_t shard) const {
+bool Sharding::divides(const Shape& shape) const {
   check_rank(shape);
-  Slice slice{base::Dims(shape.dims.size()), shape.dims};
+  for (std::size_t d = 0; d < axes_.size(); ++d) {
+    if (shape.dims[d] % num_parts(d) != 0) return false;
+  }
+  return true;
+}
+
+Slice Sharding::slice(const Shape& shape, std::size_t shard) const {
+  check_rank(shape);
+  Slice slice{Dims(shape.dims.size()), shape.dims};
   for (std::size_t d = 0; d < axes_.size(); ++d) {
     std::int64_t part = 0;
     for (const int axis : axes_[d]) {
@@ -153,12 +191,31 @@ Slice Sharding::slice(const base::Shape& shape, std::size_t shard) const {
   return slice;
 }
 
-std::int64_t num_bytes(const base::Shape& shape, const Sharding* sharding) {
+std::string axis_text(const Mesh& mesh, int axis) {
+  const std::string name =
+      mesh.names.empty() ? str("axis", axis) : mesh.names[static_cast<std::size_t>(axis)];
+  std::string text = "\"";
+  for (const char c : name) {
+    if (c == '"' || c == '\\') text += '\\';
+    text += c;
+  }
+  return text + "\"";
+}
+
+std::string axes_text(const Mesh& mesh) {
+  std::string text = "[";
+  for (std::size_t i = 0; i < mesh.sizes.size(); ++i) {
+    text += str(i > 0 ? ", " : "", axis_text(mesh, static_cast<int>(i)), "=", mesh.sizes[i]);
+  }
+  return text + "]";
+}
+
+std::int64_t num_bytes(const Shape& shape, const Sharding* sharding) {
   return local_shape(shape, sharding).num_bytes() * static_cast<std::int64_t>(num_shards(sharding));
 }
 
-void gather(const void* whole, const base::Shape& shape, const Slice& slice, void* local,
-            const base::Shape& local_shape) {
+void gather(const void* whole, const Shape& shape, const Slice& slice, void* local,
+            const Shape& local_shape) {
   for_each_row(shape, slice, local_shape,
                [&](std::int64_t of_whole, std::int64_t of_local, std::size_t size) {
                  std::memcpy(static_cast<char*>(local) + of_local,
@@ -166,8 +223,8 @@ void gather(const void* whole, const base::Shape& shape, const Slice& slice, voi
                });
 }
 
-void scatter(const void* local, const base::Shape& local_shape, void* whole,
-             const base::Shape& shape, const Slice& slice) {
+void scatter(const void* local, const Shape& local_shape, void* whole, const Shape& shape,
+             const Slice& slice) {
   for_each_row(shape, slice, local_shape,
                [&](std::int64_t of_whole, std::int64_t of_local, std::size_t size) {
                  std::memcpy(static_cast<char*>(whole) + of_whole,
@@ -175,4 +232,4 @@ void scatter(const void* local, const base::Shape& local_shape, void* whole,
                });
 }
 
-}  // namespace torch_xla::runtime
+}  // namespace torch_xla::base

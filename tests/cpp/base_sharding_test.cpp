@@ -2,13 +2,13 @@
 #include <numeric>
 #include <vector>
 
+#include "base/sharding.h"
 #include "check.h"
-#include "runtime/sharding.h"
 
-namespace torch_xla::runtime {
+namespace torch_xla::base {
 namespace {
 
-base::Shape f32(base::Dims dims) { return {base::DType::kFloat32, std::move(dims)}; }
+Shape f32(Dims dims) { return {DType::kFloat32, std::move(dims)}; }
 
 TEST(equal_shardings_are_one_object) {
   const Sharding* const rows = Sharding::make({{2}}, {{0}});
@@ -20,13 +20,25 @@ TEST(equal_shardings_are_one_object) {
   EXPECT(Sharding::replicated(1) == nullptr);
 }
 
+TEST(a_sharding_is_found_by_its_text) {
+  const Mesh mesh{{2, 2}, {0, 2, 1, 3}, {"data", "model"}};
+  const Sharding* const sharding = Sharding::make(mesh, {{}, {1, 0}});
+  EXPECT_EQ(sharding->text(),
+            std::string(R"(["data"=2, "model"=2] over [0, 2, 1, 3] [{}, {"model", "data"}])"));
+  EXPECT(Sharding::find(sharding->text()) == sharding);
+  EXPECT(Sharding::make({{2, 2}, {0, 1, 2, 3}}, {{0}}) == Sharding::make({{2, 2}}, {{0}}));
+  EXPECT(Sharding::make({{2, 2}}, {{0}}) != Sharding::make({{2, 2}, {}, {"a", "b"}}, {{0}}));
+  EXPECT(sharding->divides(f32({1, 8})) && !sharding->divides(f32({1, 6})));
+  EXPECT_THROWS(Sharding::find("[]"), "nothing lies like");
+}
+
 TEST(shards_of_a_grid_tile_the_array) {
   // The first axis splits columns, both others rows, the innermost last.
   const Sharding* const sharding = Sharding::make({{2, 2, 2}}, {{1, 2}, {0}});
-  const base::Shape shape = f32({8, 6});
+  const Shape shape = f32({8, 6});
   EXPECT_EQ(sharding->num_shards(), std::size_t{8});
   EXPECT(sharding->local_shape(shape) == f32({2, 3}));
-  EXPECT(sharding->slice(shape, 5).starts == (base::Dims{2, 3}));
+  EXPECT(sharding->slice(shape, 5).starts == (Dims{2, 3}));
   std::vector<float> whole(48);
   std::iota(whole.begin(), whole.end(), 0.0F);
   std::vector<float> copy(48);
@@ -43,8 +55,8 @@ TEST(shards_of_a_grid_tile_the_array) {
 
 TEST(devices_stand_in_the_mesh_in_any_order) {
   const Sharding* const sharding = Sharding::make({{2}, {1, 0}}, {{0}});
-  EXPECT(sharding->slice(f32({4}), 0).starts == base::Dims{2});
-  EXPECT(sharding->slice(f32({4}), 1).starts == base::Dims{0});
+  EXPECT(sharding->slice(f32({4}), 0).starts == Dims{2});
+  EXPECT(sharding->slice(f32({4}), 1).starts == Dims{0});
 }
 
 TEST(what_cannot_be_split_evenly_is_padded) {
@@ -69,6 +81,7 @@ TEST(a_scalar_is_whole_on_each_device) {
 
 TEST(shardings_that_make_no_sense_are_errors) {
   EXPECT_THROWS(Sharding::make({{2, 0}}, {}), "positive sizes");
+  EXPECT_THROWS(Sharding::make({{2}, {}, {"a", "b"}}, {}), "2 names for 1 axes");
   EXPECT_THROWS(Sharding::make({{2}, {0, 2}}, {}), "must be those from 0 to 1");
   EXPECT_THROWS(Sharding::make({{2}}, {{1}}), "none with number 1");
   EXPECT_THROWS(Sharding::make({{2}}, {{0}, {0}}), "splits two dimensions");
@@ -76,4 +89,4 @@ TEST(shardings_that_make_no_sense_are_errors) {
 }
 
 }  // namespace
-}  // namespace torch_xla::runtime
+}  // namespace torch_xla::base

@@ -1,0 +1,36 @@
+// How tensors lie on the mesh of their device: what the user says of it, and what is so. It is a
+// fact of the memory, which all tensors of that memory share. Functions throw c10::Error for
+// tensors of other devices.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+#include "base/sharding.h"
+
+namespace torch_xla::aten {
+
+class TensorImpl;
+
+// Says that the tensor's memory lies by `sharding`: its value now, which is divided at once if it
+// has been computed, and those that are written later. Of a view, the value now alone. Blocks while
+// it divides.
+void mark_sharding(const at::Tensor& tensor, const base::Sharding* sharding);
+// Forgets it, and makes the value whole again.
+void clear_sharding(const at::Tensor& tensor);
+// What was said of the memory; else how its array is divided; null where neither is so.
+const base::Sharding* sharding_of(const at::Tensor& tensor);
+// What was said of the memory, or null.
+const base::Sharding* marked_sharding(const at::Tensor& tensor);
+const base::Sharding* marked_sharding(const TensorImpl& impl);
+
+// The part of a tensor that one of the device's devices has, without padding, on the CPU.
+struct LocalShard {
+  at::Tensor data;
+  base::Slice slice;  // where it is in the tensor
+};
+// In the order of the devices. Blocks until the value is there.
+std::vector<LocalShard> local_shards(const at::Tensor& tensor);
+
+}  // namespace torch_xla::aten

@@ -1,0 +1,80 @@
+"""One program over several devices of one process: values, gradients and states are those of
+PyTorch on the CPU, whatever lies where."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import pathlib
+import subprocess
+import sys
+from typing import Any
+
+import mesh_programs
+import pytest
+import torch
+from processes import run_in_process
+
+import torch_xla
+
+PROGRAM = pathlib.Path(__file__).with_name("mesh_programs.py")
+
+
+@functools.cache
+def outcome(count: int) -> Any:
+    done = subprocess.run(
+        [sys.executable, str(PROGRAM), str(count)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "CPU_NUM_DEVICES": str(count)},
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.parametrize("claim", [check.__name__ for check in mesh_programs.CHECKS])
+@pytest.mark.parametrize("count", [2, 4])
+def test_on_a_mesh(count, claim):
+    failure = outcome(count)["failures"].get(claim)
+    assert failure is None, failure
+
+
+@pytest.mark.parametrize("count", [2, 4])
+def test_random_numbers_do_not_depend_on_the_mesh(device, count):
+    torch.manual_seed(11)
+    torch_xla.manual_seed(11)
+    x = torch.randn(8, 4, device=device)
+    y = torch.nn.functional.dropout(x, 0.5)
+    z = torch.rand(8, device=device)
+    values = torch.cat([x.flatten(), y.flatten(), z]).cpu()
+    torch.testing.assert_close(torch.tensor(outcome(count)["random"]), values)
+
+
+def test_a_mesh_before_use_spmd_is_an_error():
+    out = run_in_process(
+        """
+        import torch, torch_xla
+        import torch_xla.distributed.spmd as xs
+        import torch_xla.runtime as xr
+        try:
+            xs.get_1d_mesh("data")
+        except RuntimeError as error:
+            print(error)
+        other = torch.ones(2, device="xla:1")
+        try:
+            xr.use_spmd()
+        except RuntimeError as error:
+            print(error, xr.is_spmd())
+        del other
+        xr.use_spmd()
+        print(xs.get_1d_mesh("data"))
+        """,
+        CPU_NUM_DEVICES="2",
+    )
+    lines = out.splitlines()
+    assert "use_spmd() first" in lines[0]
+    assert "tensors on xla:1" in lines[1] and lines[1].endswith("False")
+    assert lines[2].startswith("Mesh(")
