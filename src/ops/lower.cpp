@@ -1,13 +1,28 @@
 // Running lowerings over a trace, in its order, and over the argument types of one call.
 #include "ops/lower.h"
 
+#include <utility>
+
 #include "hlo/builder.h"
 #include "hlo/constraint_error.h"
 #include "hlo/ops.h"
+#include "ops/partitioned.h"
 #include "ops/registry.h"
 #include "ops/trace_emitter.h"
 
 namespace torch_xla::ops {
+namespace {
+
+thread_local bool lowers_partitioned = false;
+
+}  // namespace
+
+PartitionedScope::PartitionedScope(bool is_partitioned)
+    : before_(std::exchange(lowers_partitioned, is_partitioned)) {}
+PartitionedScope::~PartitionedScope() { lowers_partitioned = before_; }
+
+bool is_partitioned() { return lowers_partitioned; }
+
 namespace {
 
 class Module {
@@ -161,6 +176,7 @@ class Module {
 
 Program lower(const graph::Trace& trace, const Target& target, std::span<const Donation> donations,
               const Numbers& numbers, const Partition& partition) {
+  const PartitionedScope scope(partition.num_devices > 1);
   return Module(trace, target, donations, numbers, partition).run();
 }
 

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "base/error.h"
+#include "ops/partitioned.h"
 #include "ops/promotion.h"
 
 namespace torch_xla::ops {
@@ -32,6 +33,16 @@ hlo::BinaryRegion extremum_body(DType dtype, bool greatest) {
     const Value take_b = greatest ? hlo::le(a, b) : hlo::ge(a, b);
     return hlo::select(hlo::or_(take_b, hlo::ne(b, b)), b, a);
   };
+}
+
+// Devices that meet in a reduction know XLA's own operations alone: NaNs are looked for apart.
+Value extremum(Value operand, Value start, const Dims& dims, bool greatest) {
+  if (!is_partitioned() || base::is_integral(operand.dtype())) {
+    return hlo::reduce(operand, start, dims, extremum_body(operand.dtype(), greatest));
+  }
+  const Value found = hlo::reduce(operand, start, dims, greatest ? hlo::maximum : hlo::minimum);
+  const Value nan = hlo::full_like(found, std::numeric_limits<double>::quiet_NaN());
+  return hlo::select(reduce_or(hlo::ne(operand, operand), dims), nan, found);
 }
 
 }  // namespace
@@ -81,13 +92,13 @@ Value reduce_prod(Value operand, const Dims& dims) {
 Value reduce_max(Value operand, const Dims& dims) {
   if (dims.empty()) return operand;
   const Value start = lowest(operand.builder(), operand.dtype());
-  return hlo::reduce(operand, start, dims, extremum_body(operand.dtype(), /*greatest=*/true));
+  return extremum(operand, start, dims, /*greatest=*/true);
 }
 
 Value reduce_min(Value operand, const Dims& dims) {
   if (dims.empty()) return operand;
   const Value start = highest(operand.builder(), operand.dtype());
-  return hlo::reduce(operand, start, dims, extremum_body(operand.dtype(), /*greatest=*/false));
+  return extremum(operand, start, dims, /*greatest=*/false);
 }
 
 Value reduce_or(Value operand, const Dims& dims) {
