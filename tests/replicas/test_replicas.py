@@ -162,8 +162,10 @@ def test_sharding_on_a_mesh_of_one(device):
     t = torch.randn(4, 2, device=device)
     assert xs.mark_sharding(t, mesh, ("data", None)).global_tensor is t
     assert xs.sharding_of(t).partition_spec == ("data", None)
-    xs.mark_sharding(t, mesh, (("data", "model"), None))
-    xs.mark_sharding(t, mesh, (0, 1))
+    with pytest.raises(ValueError, match="clear_sharding"):
+        xs.mark_sharding(t, mesh, (("data", "model"), None))
+    xs.mark_sharding(xs.clear_sharding(t), mesh, (("data", "model"), None))
+    xs.mark_sharding(xs.clear_sharding(t), mesh, (0, 1))
     assert torch.equal(xs.local_shards(t)[0].data, t.cpu())
     assert xs.sharding_of(xs.clear_sharding(t)) is None
     for bad in (("data",), ("batch", None), ("data", "data"), (2, None)):
@@ -186,7 +188,8 @@ def test_distributed_tensors_on_a_mesh_of_one(device):
     mesh = FakeDeviceMesh()
     t = xs.xla_distribute_tensor(torch.ones(4, 2), mesh, [Replicate(), Shard(0)])
     assert t.device == device and xs.sharding_of(t).partition_spec == (1, None)
-    assert xs.sharding_of(xs.xla_distribute_tensor(t, mesh)).partition_spec == (None, None)
+    whole = xs.xla_distribute_tensor(xs.clear_sharding(t), mesh)
+    assert xs.sharding_of(whole).partition_spec == (None, None)
     with pytest.raises(ValueError, match="can't be placed"):
         xs.xla_distribute_tensor(t, mesh, [Partial()])
     seen = []

@@ -82,7 +82,8 @@ class XLAShard:
         return self.data
 
 
-# What the library's texts of shardings stand for.
+# What the library's texts of shardings stand for, which leave out that dimensions at the end are
+# whole.
 _specs: dict[str, ShardingSpec] = {}
 # Of tensors that share their memory with others of other shapes, views, and of manual ones: what is
 # said of a view holds for its value then. By id, as tensors compare by value. An entry goes with
@@ -248,7 +249,11 @@ def sharding_of(t: torch.Tensor) -> ShardingSpec | None:
     said = _shardings.get(id(t))
     if said is not None or not _XLAC._is_xla_tensor(t):
         return said
-    return _specs.get(_XLAC._sharding_of(t))
+    spec = _specs.get(_XLAC._sharding_of(t))
+    if spec is None or spec.can_apply(t):
+        return spec
+    entries = (*spec.partition_spec, *[None] * t.dim())[: t.dim()]
+    return dataclasses.replace(spec, partition_spec=entries)
 
 
 def sharding_type(t: torch.Tensor) -> ShardingType | None:
