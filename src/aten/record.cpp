@@ -3,8 +3,10 @@
 
 #include <c10/util/SmallVector.h>
 
+#include <algorithm>
 #include <atomic>
 #include <mutex>
+#include <vector>
 
 #include "aten/call.h"
 #include "aten/eager.h"
@@ -139,9 +141,59 @@ graph::Memo& memo() {
   return *instance;
 }
 
-void RecordingKernel::operator()(const c10::OperatorHandle&, c10::DispatchKeySet,
+namespace {
+
+// Whether two of them are of one memory.
+bool share_memory(const TensorImpls& tensors) {
+  if (tensors.size() < 2) return false;
+  std::vector<const void*> memory;
+  memory.reserve(tensors.size());
+  for (const TensorImpl* const impl : tensors) memory.push_back(&*impl->alias());
+  std::ranges::sort(memory);
+  return std::ranges::adjacent_find(memory) != memory.end();
+}
+
+// The call for the elements at `index` of its lists, which have `count`.
+torch::jit::Stack call_of_one(at::ArrayRef<c10::IValue> arguments, std::size_t index,
+                              std::size_t count) {
+  torch::jit::Stack one(arguments.begin(), arguments.end());
+  for (c10::IValue& argument : one) {
+    if (!argument.isList() || argument.toListRef().size() != count) continue;
+    c10::impl::GenericList element(argument.toList().elementType());
+    element.push_back(argument.toList().get(index));
+    argument = std::move(element);
+  }
+  return one;
+}
+
+}  // namespace
+
+// Of a list with some memory more than once, as PyTorch's loops over lists do: each reads what
+// those before it wrote. Says whether it was such a call.
+bool RecordingKernel::write_one_after_the_other(const c10::OperatorHandle& handle,
+                                                c10::DispatchKeySet keys,
+                                                torch::jit::Stack& stack) {
+  const Operator& op = *op_;
+  if (op.written.empty() || !op.schema.args[op.written.front()].is_list) return false;
+  const auto arguments = torch::jit::last(stack, op.arguments.size());
+  const std::size_t count = arguments[op.written.front()].toListRef().size();
+  if (count < 2 || !handle.schema().returns().empty() ||
+      !share_memory(written_tensors(op.written, arguments))) {
+    return false;
+  }
+  for (std::size_t i = 0; i < count; ++i) {
+    torch::jit::Stack one = call_of_one(arguments, i, count);
+    (*this)(handle, keys, &one);
+  }
+  torch::jit::drop(stack, op.arguments.size());
+  return true;
+}
+
+void RecordingKernel::operator()(const c10::OperatorHandle& handle, c10::DispatchKeySet keys,
                                  torch::jit::Stack* stack) {
   const Operator& op = *op_;
+  if (write_one_after_the_other(handle, keys, *stack)) [[unlikely]]
+    return;
   graph::note_location();
   if (op.check != nullptr) op.check(torch::jit::last(*stack, op.arguments.size()));
   const Call call(op, *stack);

@@ -21,6 +21,9 @@ class RecordingKernel final : public c10::OperatorKernel {
                   torch::jit::Stack* stack);
 
  private:
+  bool write_one_after_the_other(const c10::OperatorHandle& handle, c10::DispatchKeySet keys,
+                                 torch::jit::Stack& stack);
+
   std::unique_ptr<Operator> op_;
 };
 

@@ -202,6 +202,19 @@ def test_foreach_writes():
     check(program)
 
 
+def test_foreach_writes_of_one_memory_follow_each_other():
+    def program(device):
+        x = numbers(device, 4)
+        y = numbers(device, 2)
+        torch._foreach_add_([x, y, x], [numbers(device, 4), y + 1, x * 2])
+        torch._foreach_mul_([x[:3], x[1:]], [2.0, 3.0])
+        torch._foreach_addcdiv_([x, x], [x, x], [x + 2, x + 3], [0.5, 0.25])
+        torch._foreach_zero_([y, y])
+        return x, y
+
+    check(program)
+
+
 def test_write_survives_the_view_it_went_through():
     x = torch.zeros(4, device="xla")
     x[1:3].add_(1)
