@@ -47,7 +47,10 @@ class Module {
       ints_.vector = vector_parameter(DType::kInt64, program_.ints.size());
       ints_.elements.resize(program_.ints.size());
     }
-    if (partition.num_devices > 1) place_parameters();
+    if (partition.num_devices > 1) {
+      whole_ = &find_whole();
+      place_parameters();
+    }
   }
 
   Program run() {
@@ -62,7 +65,7 @@ class Module {
  private:
   // Whole arrays lie on the mesh that the others are split over: Shardy takes no notice of those on
   // another one.
-  const base::Sharding& whole() const {
+  const base::Sharding& find_whole() const {
     for (const auto& shardings : {partition_.leaves, partition_.roots}) {
       for (const base::Sharding* const sharding : shardings) {
         if (!base::is_whole(sharding)) return *base::Sharding::make(sharding->mesh(), {});
@@ -80,7 +83,7 @@ class Module {
   std::string attribute_of(std::span<const base::Sharding* const> shardings, std::size_t i,
                            const Value& value) {
     const bool is_split = i < shardings.size() && !base::is_whole(shardings[i]);
-    return hlo::sharding_attribute(builder_, is_split ? *shardings[i] : whole(), value.rank());
+    return hlo::sharding_attribute(builder_, is_split ? *shardings[i] : *whole_, value.rank());
   }
 
   void place_parameters() {
@@ -163,6 +166,7 @@ class Module {
   const graph::Trace& trace_;
   const Target& target_;
   const Partition& partition_;
+  const base::Sharding* whole_ = nullptr;  // of a partitioned program
   hlo::Builder builder_;
   Program program_;
   std::vector<Value> leaves_;
