@@ -275,7 +275,9 @@ void check_complex_numbers(const Operator& op, const graph::Entry& entry,
       std::none_of(arguments.begin(), arguments.end(), is_complex_number)) {
     return;
   }
-  const base::DType dtype = types[0]->shape.dtype;
+  // A comparison in place compares what it is given, and writes a bool as what it writes to.
+  const base::DType dtype = op.kind == OpKind::kInPlace ? infer_by_lowering(entry)[0]->shape.dtype
+                                                        : types[0]->shape.dtype;
   TORCH_CHECK(base::is_complex(dtype) || dtype == base::DType::kBool,
               "value cannot be converted to type ", to_scalar_type(dtype), " without overflow");
   const bool promotes = op.is_pointwise || op.lowering->is_foreach;

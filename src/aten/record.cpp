@@ -172,15 +172,13 @@ torch::jit::Stack call_of_one(at::ArrayRef<c10::IValue> arguments, std::size_t i
 // those before it wrote. Says whether it was such a call.
 bool RecordingKernel::write_one_after_the_other(const c10::OperatorHandle& handle,
                                                 c10::DispatchKeySet keys,
+                                                const TensorImpls& written,
                                                 torch::jit::Stack& stack) {
   const Operator& op = *op_;
-  if (op.written.empty() || !op.schema.args[op.written.front()].is_list) return false;
+  if (written.size() < 2 || !op.schema.args[op.written.front()].is_list) return false;
   const auto arguments = torch::jit::last(stack, op.arguments.size());
   const std::size_t count = arguments[op.written.front()].toListRef().size();
-  if (count < 2 || !handle.schema().returns().empty() ||
-      !share_memory(written_tensors(op.written, arguments))) {
-    return false;
-  }
+  if (count < 2 || !handle.schema().returns().empty() || !share_memory(written)) return false;
   for (std::size_t i = 0; i < count; ++i) {
     torch::jit::Stack one = call_of_one(arguments, i, count);
     (*this)(handle, keys, &one);
@@ -192,7 +190,8 @@ bool RecordingKernel::write_one_after_the_other(const c10::OperatorHandle& handl
 void RecordingKernel::operator()(const c10::OperatorHandle& handle, c10::DispatchKeySet keys,
                                  torch::jit::Stack* stack) {
   const Operator& op = *op_;
-  if (write_one_after_the_other(handle, keys, *stack)) [[unlikely]]
+  TensorImpls written = written_tensors(op.written, torch::jit::last(*stack, op.arguments.size()));
+  if (write_one_after_the_other(handle, keys, written, *stack)) [[unlikely]]
     return;
   graph::note_location();
   if (op.check != nullptr) op.check(torch::jit::last(*stack, op.arguments.size()));
@@ -203,9 +202,7 @@ void RecordingKernel::operator()(const c10::OperatorHandle& handle, c10::Dispatc
   op.counter->add();
   const auto arguments = torch::jit::last(*stack, op.arguments.size());
   std::size_t num_fresh = entry->outputs.size();
-  TensorImpls written;
   if (!op.written.empty()) {
-    written = written_tensors(op.written, arguments);
     num_fresh -= written.size();
     // Torch counts the writes of other operators, and leaves lists to their kernels.
     if (op.schema.args[op.written.front()].is_list) {

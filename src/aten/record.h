@@ -22,7 +22,7 @@ class RecordingKernel final : public c10::OperatorKernel {
 
  private:
   bool write_one_after_the_other(const c10::OperatorHandle& handle, c10::DispatchKeySet keys,
-                                 torch::jit::Stack& stack);
+                                 const TensorImpls& written, torch::jit::Stack& stack);
 
   std::unique_ptr<Operator> op_;
 };

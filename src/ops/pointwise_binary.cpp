@@ -214,11 +214,13 @@ Value copysign(Value magnitude, Value sign) {
 }
 
 // self * 2^exponent in the dtype of a floating `self`. In three steps, since there may be room for
-// the result where there is none for the power.
+// the result where there is none for the power, of exponents that leave nothing of any number, and
+// a third of which is a power of that dtype: 0 stays 0.
 Value scale_by_power(Value self, Value exponent) {
   const DType dtype = float_result_type({self});
   const std::vector<Value> v = promote_to({self, exponent}, accumulate_dtype(dtype));
-  const Value bounded = min(max(v[1], -3000), 3000);
+  const int bound = v[0].dtype() == DType::kFloat64 ? 2400 : 300;
+  const Value bounded = min(max(v[1], -bound), bound);
   const Value third = trunc(bounded / 3.0);
   const auto power_of_2 = [](Value n) { return power(hlo::full_like(n, 2.0), n); };
   const Value step = power_of_2(third);
@@ -229,8 +231,8 @@ Value ldexp(Value self, Value other) {
   check_implemented(other.dtype() != DType::kBool || !base::is_floating(self.dtype()),
                     "ldexp_cpu_exp", other.dtype());
   if (base::is_integral(other.dtype())) {
-    if (!base::is_complex(self.dtype())) return scale_by_power(self, other);
-    other = convert(other, base::real_dtype(self.dtype()));
+    if (base::is_floating(self.dtype())) return scale_by_power(self, other);
+    other = convert(other, base::real_dtype(float_result_type({self})));
   }
   return mul(self, power(hlo::full_like(other, 2.0), other));
 }

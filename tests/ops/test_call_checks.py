@@ -397,3 +397,13 @@ def test_dropout_of_integers_has_a_gradient_of_floats(device):
     want = torch.ops.aten.native_dropout_backward(grad, mask, 2.0)
     got = torch.ops.aten.native_dropout_backward(grad.to(device), mask.to(device), 2.0)
     torch.testing.assert_close(got.cpu(), want)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.int64], ids=str)
+def test_comparison_in_place_with_a_complex_number_is_a_comparison(device, dtype):
+    x = torch.tensor([2, 1, 0]).to(dtype)
+    for number in (1 + 0j, 1 + 2j):
+        assert torch.equal(x.to(device).ne_(number).cpu(), x.clone().ne_(number))
+        assert torch.equal(x[0].to(device).eq_(number).cpu(), x[0].clone().eq_(number))
+    with pytest.raises(RuntimeError, match="without overflow"):
+        x.to(device).fill_(1 + 2j)

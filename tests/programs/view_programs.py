@@ -457,7 +457,9 @@ class ProgramMaker:
         if ".tril_(" in line:
             return True
         message = self.run.scope["last_error"]
-        if "single memory location" in message and (names := re.findall(r"\] = (v\d+)$", line)):
+        if "single memory location" in message and (
+            names := re.findall(r"(?:\] = |\.copy_\()(v\d+)", line)
+        ):
             return self.value(names[0]).numel() == 1
         unknown = ("view size is not compatible", "self.stride(-1)", "without overflow")
         unknown += ("unresolved conjugated tensors",)
