@@ -21,6 +21,10 @@
     "Empty: the first plugin that is installed, CPU last.")                                        \
   X(std::string, pjrt_library_path, "PJRT_LIBRARY_PATH", "", kNotInKey,                            \
     "Path of a PJRT plugin library to load in place of the one that `PJRT_DEVICE` names.")         \
+  X(std::string, pjrt_create_options, "PJRT_CREATE_OPTIONS", "", kNotInKey,                        \
+    "What the plugin is told when its client is created, besides what its package says: "          \
+    "`name=value`, separated by spaces. NVIDIA's takes `preallocate=false`, "                      \
+    "`memory_fraction=0.5`, `allocator=cuda_async`, `visible_devices=[0,1]` and others.")          \
   X(std::int64_t, cpu_num_devices, "CPU_NUM_DEVICES", 1, kNotInKey,                                \
     "How many devices the CPU plugin offers in one process.")                                      \
   X(std::string, xla_flags, "XLA_FLAGS", "", kInKey,                                               \

@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "base/settings.h"
 #include "runtime/background.h"
+#include "runtime/create_options.h"
 #include "runtime/host_kernels.h"
 #include "runtime/programs.h"
 
@@ -79,6 +80,9 @@ PluginSpec resolve() {
     resolver = process().resolver;
   }
   PluginSpec spec = resolver ? resolver() : resolve_from_settings();
+  for (auto& [name, value] : parse_create_options(base::settings().pjrt_create_options())) {
+    spec.create_options.insert_or_assign(name, std::move(value));
+  }
   if (spec.device_type == "CPU") {
     spec.create_options.try_emplace("cpu_device_count", base::settings().cpu_num_devices());
   }

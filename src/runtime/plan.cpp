@@ -2,6 +2,7 @@
 // said where it is done.
 #include "runtime/plan.h"
 
+#include <algorithm>
 #include <chrono>
 #include <mutex>
 #include <set>
@@ -101,12 +102,14 @@ LiveValues collect_live(Device& device, std::vector<graph::NodeRef>& garbage) {
 // What replaces an array comes first: a step that makes its state along with other new tensors has
 // the order of those that only update it.
 void put_replacing_first(LiveValues& live) {
+  const auto replaces = [](const graph::Alias* owner) { return owner->settled() != nullptr; };
+  if (std::ranges::is_partitioned(live.owners, replaces)) return;
   LiveValues ordered;
   ordered.roots.reserve(live.roots.size());
   ordered.owners.reserve(live.owners.size());
   for (const bool is_replacing : {true, false}) {
     for (std::size_t i = 0; i < live.roots.size(); ++i) {
-      if ((live.owners[i]->settled() != nullptr) != is_replacing) continue;
+      if (replaces(live.owners[i]) != is_replacing) continue;
       ordered.roots.push_back(std::move(live.roots[i]));
       ordered.owners.push_back(live.owners[i]);
     }

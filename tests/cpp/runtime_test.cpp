@@ -8,6 +8,7 @@
 
 #include "base/metrics.h"
 #include "base/settings.h"
+#include "runtime/create_options.h"
 #include "runtime/host_kernels.h"
 #include "runtime/platform_options.h"
 #include "runtime_fixture.h"
@@ -61,6 +62,27 @@ TEST(settings_name_the_plugin_without_a_resolver) {
   base::settings().cpu_num_devices.set(3);
   EXPECT_EQ(runtime::device_count(), 3);
   base::settings().reload();
+}
+
+TEST(create_options_of_the_user_go_before_those_of_the_package) {
+  const Session session(kFake, 3);
+  base::settings().pjrt_create_options.set("cpu_device_count=2");
+  EXPECT_EQ(runtime::device_count(), 2);
+  base::settings().reload();
+}
+
+TEST(create_options_have_the_types_that_plugins_tell_apart) {
+  const pjrt::NamedValues options = runtime::parse_create_options(
+      " preallocate=false  memory_fraction=0.5\tnum_nodes=2 visible_devices=[0,3] allocator=bfc");
+  EXPECT(options == (pjrt::NamedValues{{"preallocate", false},
+                                       {"memory_fraction", 0.5F},
+                                       {"num_nodes", std::int64_t{2}},
+                                       {"visible_devices", std::vector<std::int64_t>{0, 3}},
+                                       {"allocator", std::string("bfc")}}));
+  EXPECT(runtime::parse_create_options("list=[] text=[a]") ==
+         (pjrt::NamedValues{{"list", std::vector<std::int64_t>()}, {"text", std::string("[a]")}}));
+  EXPECT_THROWS(runtime::parse_create_options("preallocate"),
+                "PJRT_CREATE_OPTIONS: an option must look like name=value, got 'preallocate'");
 }
 
 TEST(a_client_that_fails_to_start_names_the_plugin_and_may_be_tried_again) {
