@@ -128,7 +128,7 @@ def test_ldexp_has_the_dtype_of_its_mantissa(dtype, exponent):
 def test_ldexp_has_room_where_the_power_has_none():
     x, n = torch.tensor([1e-30, 1e30, 1.0, 1.0]), torch.tensor([200, -200, 1000, -1000])
     torch.testing.assert_close(torch.ldexp(x.to("xla"), n.to("xla")).cpu(), torch.ldexp(x, n))
-    # Zero times any power of two is zero, and of integers PyTorch multiplies by what may be infinite.
+    # Zero times any power of two is zero; of integers PyTorch multiplies by what may be infinite.
     for zero in (torch.zeros(4), torch.zeros(4).double(), torch.zeros(4).half(), n * 0):
         exponents = torch.tensor([255, 900, 3000, -3000])
         got = torch.ldexp(zero.to("xla"), exponents.to("xla")).cpu()
