@@ -22,6 +22,8 @@ except ImportError:  # the tests run in one process then
 # Counts of compilations must not depend on what an earlier run left on the disk.
 os.environ["XLA_PERSISTENT_CACHE"] = "0"
 
+from random_programs import quick_compile_options
+
 import torch_xla
 from torch_xla.debug import metrics
 
@@ -73,11 +75,8 @@ def fresh_start() -> Iterator[None]:
 
 @pytest.fixture
 def quick_compilation() -> Iterator[None]:
-    """For tests that compile much and judge values only: XLA's compiler for the CPU takes a third
-    to a fifth of the time, for slower programs that may round otherwise."""
-    torch_xla.set_custom_compile_options(
-        {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
-    )
+    """For tests that compile much and judge values only."""
+    torch_xla.set_custom_compile_options(quick_compile_options())
     yield
     torch_xla.set_custom_compile_options({})
 
