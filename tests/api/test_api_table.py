@@ -129,8 +129,8 @@ def sharded() -> bool:
     again = tensor.redistribute(mesh, (None, "model"))
     return (
         tensor.local_shards[0].data.sum() == 0
-        and [placement.is_shard() for placement in tensor.placements] == [False, True]
-        and again.partition_spec == (None, "model")
+        and [placement.is_shard() for placement in tensor.placements] == [True, False]
+        and [placement.is_shard() for placement in again.placements] == [False, True]
     )
 
 

@@ -116,12 +116,13 @@ def test_manual_code_sees_the_whole_tensor_and_has_gradients(device):
         xs.disable_manual_sharding(out, ("data", None), (8, 2))
 
 
-def test_automatic_policy_keeps_parameters_whole(device):
+def test_automatic_policy_splits_the_largest_dimension(device):
     class DeviceMesh:
         device_type, mesh, mesh_dim_names = "xla", torch.tensor([0]), ("data",)
 
     module = xs.xla_distribute_module(torch.nn.Linear(2, 1), DeviceMesh(), xs.auto_policy)
-    assert xs.sharding_text(module.weight) == "{replicated}"
+    assert xs.sharding_of(module.weight).partition_spec == (None, (0,))
+    assert xs.sharding_of(module.bias).partition_spec == ((0,),)
     assert module(torch.ones(1, 2, device=device)).shape == (1, 1)
 
 

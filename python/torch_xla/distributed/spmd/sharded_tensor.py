@@ -13,6 +13,11 @@ from torch.utils import _pytree as pytree
 from torch_xla import _other_names
 from torch_xla._spmd.mesh import Mesh
 from torch_xla._spmd.mode import runtime_device_count
+from torch_xla._spmd.placements import (
+    convert_to_xla_mesh,
+    convert_to_xla_partition_spec,
+    spec_on,
+)
 from torch_xla._spmd.sharding import (
     MarkShardingFunction as MarkShardingFunction,
     PartitionSpec,
@@ -23,14 +28,11 @@ from torch_xla._spmd.sharding import (
     load_local_shards,
     local_shards,
     manual_region,
+    mark_sharding_with_gradients,
     place,
     sharding_of,
     sharding_text,
     sharding_type,
-)
-from torch_xla.distributed.spmd.placements import (
-    convert_to_xla_mesh,
-    convert_to_xla_partition_spec,
 )
 
 
@@ -111,23 +113,47 @@ class XLAShardedTensor(torch.Tensor):
         return tuple(placed)
 
     def redistribute(
-        self, device_mesh: Any, placements: Sequence[Any], *, async_op: bool = False
+        self, device_mesh: Any = None, placements: Sequence[Any] = (), *, async_op: bool = False
     ) -> XLAShardedTensor:
-        """The tensor with another sharding.
+        """A tensor of the same value, as its gradient, with another sharding.
 
         Args:
-            device_mesh: a `Mesh`, or a `DeviceMesh` of xla devices.
+            device_mesh: a `Mesh`, or a `DeviceMesh` of xla devices; by default the tensor's.
             placements: `Shard(dim)` or `Replicate()` by axis of the mesh, or a partition spec.
             async_op: whether not to wait: nothing ever waits.
+
+        Raises:
+            ValueError: there is no mesh, or the placements do not fit it or the tensor.
         """
         del async_op
-        mesh = device_mesh
-        if not isinstance(mesh, Mesh):
-            mesh = convert_to_xla_mesh(mesh)
-        spec = tuple(placements)
-        if any(hasattr(placement, "is_shard") for placement in spec):
-            spec = convert_to_xla_partition_spec(self.global_tensor, spec)
-        return XLAShardedTensor(self.global_tensor, mesh, spec)
+        mesh = device_mesh if device_mesh is not None else self.device_mesh
+        if mesh is None:
+            raise ValueError("redistribute: expected a mesh, as nothing was said of the tensor")
+        t, entries = self.global_tensor, tuple(placements)
+        is_spec = not any(hasattr(placement, "is_shard") for placement in entries)
+        if is_spec:
+            spec = ShardingSpec(
+                mesh if isinstance(mesh, Mesh) else convert_to_xla_mesh(mesh), entries
+            )
+        elif isinstance(mesh, Mesh):
+            spec = ShardingSpec(mesh, convert_to_xla_partition_spec(t, entries))
+        else:
+            spec = spec_on("redistribute", t, mesh, entries)
+        return XLAShardedTensor(mark_sharding_with_gradients(t, spec.mesh, spec.partition_spec))
+
+    def full_tensor(self, *, grad_placements: Any = None) -> torch.Tensor:
+        """A plain tensor of the value, whole on every device."""
+        del grad_placements
+        spec = sharding_of(self.global_tensor)
+        if spec is None:
+            return self.global_tensor.clone()
+        nowhere = (None,) * self.global_tensor.dim()
+        return mark_sharding_with_gradients(self.global_tensor, spec.mesh, nowhere)
+
+    def to_local(self, *, grad_placements: Any = None) -> torch.Tensor:
+        """The plain tensor: one program for all devices sees all of it."""
+        del grad_placements
+        return self.global_tensor
 
     invalidate_spec_cache = _other_names.Refused(
         "torch_xla.distributed.spmd.XLAShardedTensor.invalidate_spec_cache",
