@@ -34,15 +34,7 @@ base::Shape shape_of(const at::Tensor& tensor) {
   return {to_dtype(tensor.scalar_type()), tensor.sizes().vec()};
 }
 
-// Replaces the value of `dst` by that of an array of its type.
-void write_data(TensorImpl& dst, std::shared_ptr<runtime::Array> array) {
-  std::vector<graph::NodeRef> garbage;
-  const std::lock_guard lock(dst.xla_device().live().mutex);
-  if (!dst.view()) dst.alias()->settle(array);
-  dst.write({graph::Node::make_leaf(std::move(array)), 0}, garbage);
-}
-
-// It lies as `sharding` says, if that is not null and the device stands for several.
+// It lies as `sharding` says, else as `automatic_sharding`, if the device stands for several.
 std::shared_ptr<runtime::Array> upload(const at::Tensor& cpu, runtime::Device& device,
                                        const base::Sharding* sharding = nullptr) {
   const base::DType stored = base::stored_dtype(to_dtype(cpu.scalar_type()));
@@ -266,6 +258,13 @@ std::vector<at::Tensor> to_cpu(at::TensorList tensors) {
   std::vector<at::Tensor> dense;
   blocking([&] {
     const std::vector<std::shared_ptr<runtime::Array>> arrays = materialize(tensors);
+void write_data(TensorImpl& dst, std::shared_ptr<runtime::Array> array) {
+  std::vector<graph::NodeRef> garbage;
+  const std::lock_guard lock(dst.xla_device().live().mutex);
+  if (!dst.view()) dst.alias()->settle(array);
+  dst.write({graph::Node::make_leaf(std::move(array)), 0}, garbage);
+}
+
     std::vector<runtime::Download> downloads;
     for (std::size_t i = 0; i < tensors.size(); ++i) {
       const at::ScalarType stored = to_scalar_type(arrays[i]->shape().dtype);

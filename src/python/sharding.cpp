@@ -57,6 +57,25 @@ void bind_sharding(py::module_& m) {
         std::vector<std::tuple<at::Tensor, base::Dims, base::Dims>> shards;
         for (aten::LocalShard& shard : aten::local_shards(t)) {
           shards.emplace_back(std::move(shard.data), std::move(shard.slice.starts),
+  m.def(
+      "_local_shard",
+      [](const at::Tensor& t, std::size_t place) { return aten::local_shard(t, place).data; },
+      release);
+  m.def(
+      "_shard_slices",
+      [](const at::Tensor& t) {
+        std::vector<std::pair<base::Dims, base::Dims>> slices;
+        for (base::Slice& slice : aten::shard_slices(t)) {
+          slices.emplace_back(std::move(slice.starts), std::move(slice.sizes));
+        }
+        return slices;
+      },
+      release);
+  py::class_<aten::ShardLoad>(m, "_ShardLoad")
+      .def(py::init<const at::Tensor&>(), py::arg("t"), release)
+      .def("put", &aten::ShardLoad::put, release)
+      .def("get", &aten::ShardLoad::get, release)
+      .def("finish", &aten::ShardLoad::finish, release);
                               std::move(shard.slice.sizes));
         }
         return shards;

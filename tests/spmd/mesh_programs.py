@@ -487,7 +487,7 @@ CHECKS = [
 ]
 
 
-def main() -> None:
+def failures_of(checks: list[Callable[[], None]], only: list[str]) -> dict[str, str]:
     failures = {}
     only = sys.argv[2:]
     for check in CHECKS:
@@ -496,6 +496,11 @@ def main() -> None:
         try:
             torch.manual_seed(0)
             check()
+    return failures
+
+
+def main() -> None:
+    failures = failures_of(CHECKS, sys.argv[2:])
         except Exception:
             failures[check.__name__] = traceback.format_exc()
     print(json.dumps({"failures": failures, "random": random_values()}))

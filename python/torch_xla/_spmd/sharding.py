@@ -99,7 +99,7 @@ def _forget(key: int) -> None:
     _manual.discard(key)
 
 
-def _whole(t: torch.Tensor) -> torch.Tensor:
+def whole(t: torch.Tensor) -> torch.Tensor:
     """The tensor of which something was said: an `XLAShardedTensor` speaks of another one."""
     return getattr(t, "global_tensor", t)
 
@@ -158,7 +158,7 @@ def place(
         ValueError: the specification does not fit the tensor or the devices, or something else was
             said of the tensor and `replaces` is false.
     """
-    t = _whole(t)
+    t = whole(t)
     if not _XLAC._is_xla_tensor(t):
         raise ValueError(f"{what}: expected an xla tensor, got one on {t.device}")
     _check(what, t, spec)
@@ -213,7 +213,7 @@ def mark_sharding_with_gradients(
         A tensor of the same value, of which it is said, as it is of its gradient; the tensor that
         was given stays as it is.
     """
-    marked: torch.Tensor = MarkShardingFunction.apply(_whole(t), mesh, partition_spec)  # type: ignore[no-untyped-call]
+    marked: torch.Tensor = MarkShardingFunction.apply(whole(t), mesh, partition_spec)  # type: ignore[no-untyped-call]
     return marked
 
 
@@ -236,7 +236,7 @@ def shard_as(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tens
 
 def clear_sharding(t: torch.Tensor) -> torch.Tensor:
     """Forget what `mark_sharding` said of a tensor, and return the tensor."""
-    t = _whole(t)
+    t = whole(t)
     _forget(id(t))
     if _XLAC._is_xla_tensor(t):
         _XLAC._clear_sharding(t)
@@ -245,7 +245,7 @@ def clear_sharding(t: torch.Tensor) -> torch.Tensor:
 
 def sharding_of(t: torch.Tensor) -> ShardingSpec | None:
     """What `mark_sharding` said of a tensor's memory; else how it came out of a program."""
-    t = _whole(t)
+    t = whole(t)
     said = _shardings.get(id(t))
     if said is not None or not _XLAC._is_xla_tensor(t):
         return said
@@ -261,7 +261,7 @@ def sharding_type(t: torch.Tensor) -> ShardingType | None:
     spec = sharding_of(t)
     if spec is None:
         return None
-    if id(_whole(t)) in _manual:
+    if id(whole(t)) in _manual:
         return ShardingType.MANUAL
     used = _axes("sharding_type", spec.mesh, spec.partition_spec)
     if not used:
@@ -301,7 +301,7 @@ def local_shards(t: torch.Tensor) -> list[XLAShard]:
     of the same place have different numbers of replicas."""
     shards: list[XLAShard] = []
     copies: dict[tuple[int, ...], int] = {}
-    for data, starts, sizes in _XLAC._local_shards(_whole(t).detach()):
+    for data, starts, sizes in _XLAC._local_shards(whole(t).detach()):
         number = copies.get(tuple(starts), 0)
         copies[tuple(starts)] = number + 1
         places = tuple(slice(a, a + n) for a, n in zip(starts, sizes, strict=True))
@@ -315,7 +315,7 @@ def load_local_shards(t: torch.Tensor, shards: Sequence[XLAShard]) -> None:
     Raises:
         ValueError: there are not as many, or not of the same shapes.
     """
-    t = _whole(t)
+    t = whole(t)
     now = local_shards(t)
     if len(shards) != len(now):
         raise ValueError(f"load_local_shards_: expected {len(now)} shards, got {len(shards)}")
@@ -386,7 +386,7 @@ def manual_region(
         raise ValueError(f"{what}: there is no mesh; pass one, or set_global_mesh")
     if mesh.size() > 1:
         raise NotImplementedError(f"{what}: a mesh of {mesh.size()} devices is not supported yet")
-    moved = _whole(t).clone()
+    moved = whole(t).clone()
     place(what, moved, ShardingSpec(mesh, tuple(partition_spec)), is_manual)
     return moved
 
