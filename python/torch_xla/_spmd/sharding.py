@@ -133,6 +133,11 @@ def _text(what: str, spec: ShardingSpec) -> str:
     return text
 
 
+def text_of_spec(spec: ShardingSpec) -> str:
+    """The library's name for what a specification says, of which it knows from now on."""
+    return _text("ShardingSpec", spec)
+
+
 def _check(what: str, t: torch.Tensor, spec: ShardingSpec) -> None:
     if not spec.can_apply(t):
         raise ValueError(
@@ -372,22 +377,85 @@ def upload(what: str, t: torch.Tensor, device: torch.device, spec: ShardingSpec)
     return _XLAC._upload_sharded(t, device.index, _text(what, spec))
 
 
+class _Manual(torch.autograd.Function):
+    """A tensor as each device's part of it, or the tensor of these parts: each is the other one's
+    gradient."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, t: torch.Tensor, text: str, full_shape: torch.Size | None
+    ) -> torch.Tensor:
+        ctx.text, ctx.full_shape = text, t.shape if full_shape is None else None
+        if full_shape is None:
+            moved: torch.Tensor = torch.ops.xla._full_to_shard(t, text)
+        else:
+            moved = torch.ops.xla._shard_to_full(t, text, full_shape)
+        return moved
+
+    @staticmethod
+    def backward(ctx: Any, grad_output: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        grad = _Manual.apply(grad_output, ctx.text, ctx.full_shape)  # type: ignore[no-untyped-call]
+        return grad, None, None
+
+
+def _part_shape(what: str, spec: ShardingSpec, full_shape: Sequence[int]) -> tuple[int, ...]:
+    """The shape of each device's part.
+
+    Raises:
+        ValueError: the specification does not fit the mesh or the shape, or the parts would not be
+            equal.
+    """
+    if len(full_shape) != len(spec.partition_spec):
+        raise ValueError(
+            f"{what}: expected an entry for each of the tensor's {len(full_shape)} dimensions, got "
+            f"{spec.partition_spec}"
+        )
+    part = []
+    for dimension, (size, entry) in enumerate(zip(full_shape, spec.partition_spec, strict=True)):
+        count = math.prod(spec.mesh.mesh_shape[axis] for axis in _axes(what, spec.mesh, (entry,)))
+        if size % count != 0:
+            raise ValueError(
+                f"{what}: expected dimension {dimension} of {tuple(full_shape)} to have {count} "
+                f"equal parts along {entry!r} of {spec.mesh}"
+            )
+        part.append(size // count)
+    return tuple(part)
+
+
 def manual_region(
     what: str,
     t: torch.Tensor,
     partition_spec: PartitionSpec,
     mesh: Mesh | None,
-    is_manual: bool,
+    full_shape: Sequence[int] | None = None,
 ) -> torch.Tensor:
-    """The tensor on its way into or out of code that sees one device's part: on a mesh of one
-    device that is all of it."""
+    """The tensor on its way into code that sees one device's part, or, with the shape that it has
+    then, out of it; `what` is for messages.
+
+    Raises:
+        ValueError: there is no mesh, or the specification does not fit it or the tensor.
+    """
     mesh = mesh or get_global_mesh()
     if mesh is None:
         raise ValueError(f"{what}: there is no mesh; pass one, or set_global_mesh")
-    if mesh.size() > 1:
-        raise NotImplementedError(f"{what}: a mesh of {mesh.size()} devices is not supported yet")
-    moved = whole(t).clone()
-    place(what, moved, ShardingSpec(mesh, tuple(partition_spec)), is_manual)
+    t = whole(t)
+    _axes(what, mesh, partition_spec)
+    spec = ShardingSpec(mesh, tuple(partition_spec))
+    part = _part_shape(what, spec, t.shape if full_shape is None else full_shape)
+    if full_shape is not None and part != tuple(t.shape):
+        raise ValueError(
+            f"{what}: expected {part}, which is each device's part of {tuple(full_shape)}, got "
+            f"{tuple(t.shape)}"
+        )
+    if not _XLAC._is_xla_tensor(t):
+        raise ValueError(f"{what}: expected an xla tensor, got one on {t.device}")
+    if mesh.size() == 1 == runtime_device_count():
+        moved = t.clone()
+    else:
+        _check(what, t, spec)
+        shape = None if full_shape is None else torch.Size(full_shape)
+        moved = _Manual.apply(t, _text(what, spec), shape)  # type: ignore[no-untyped-call]
+    place(what, moved, spec, is_manual=full_shape is None)
     return moved
 
 

@@ -254,16 +254,19 @@ def enable_manual_sharding(
     t: torch.Tensor, partition_spec: PartitionSpec, *, mesh: Mesh | None = None
 ) -> XLAShardedTensor:
     """Let the code that follows see, as `global_tensor` of the result, each device's part of a
-    tensor.
+    tensor: it has the part's shape, and each device computes with its own. Nothing is exchanged
+    until `disable_manual_sharding`; tensors that take part have to be parts too, or whole on all
+    devices. Gradients pass. A read gives the first device's part, `local_shards` all of them.
 
     Args:
         t: the tensor.
-        partition_spec: how it is split, as for `mark_sharding`.
+        partition_spec: how it is split, as for `mark_sharding`; into equal parts.
         mesh: the devices; by default the global mesh.
+
+    Raises:
+        ValueError: there is no mesh, or the specification does not fit it or the tensor.
     """
-    return XLAShardedTensor(
-        manual_region("enable_manual_sharding", t, partition_spec, mesh, is_manual=True)
-    )
+    return XLAShardedTensor(manual_region("enable_manual_sharding", t, partition_spec, mesh))
 
 
 def disable_manual_sharding(
@@ -274,12 +277,11 @@ def disable_manual_sharding(
     mesh: Mesh | None = None,
 ) -> XLAShardedTensor:
     """Make one tensor of shape `full_shape` of the devices' parts: what `enable_manual_sharding`
-    began ends."""
-    if tuple(t.shape) != tuple(full_shape):
-        raise ValueError(
-            f"disable_manual_sharding: on one device the part is the whole tensor, expected "
-            f"{tuple(full_shape)}, got {tuple(t.shape)}"
-        )
+    began ends. Along axes that `partition_spec` does not name the parts have to be equal.
+
+    Raises:
+        ValueError: there is no mesh, or the specification does not fit it, the shape or the part.
+    """
     return XLAShardedTensor(
-        manual_region("disable_manual_sharding", t, partition_spec, mesh, is_manual=False)
+        manual_region("disable_manual_sharding", t, partition_spec, mesh, full_shape)
     )
