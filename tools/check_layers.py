@@ -47,7 +47,7 @@ INTERNALS = {
     "_capture": {"leaves"},
     "_spmd": {"leaves"},
     "_replicas": {"leaves", "_spmd"},
-    "_torch": {"leaves", "_capture", "_replicas"},
+    "_torch": {"leaves", "_capture", "_replicas", "_spmd"},
 }
 FACADES = {
     "torch_xla": set[str](),

@@ -23,7 +23,7 @@ from torch_xla._replicas.world import (
     world_size as world_size,
 )
 from torch_xla._settings import settings
-from torch_xla._spmd import mode
+from torch_xla._spmd import mode, start
 from torch_xla._spmd.mode import is_spmd as is_spmd
 
 
@@ -82,11 +82,13 @@ def use_spmd(auto: bool = False) -> None:
     that were made before are copied to all devices; best call it first. There is no way back.
 
     Args:
-        auto: let XLA find how tensors are split. On one device there is one way.
+        auto: split tensors of which nothing is said when they come from the host: those of 1,024
+            elements or more, over all devices, along the largest of their dimensions that has equal
+            parts. That holds for batches and for the parameters of modules that are moved, whose
+            gradients and states lie alike. What is made on the device is whole.
 
     Raises:
-        NotImplementedError: `auto`, and there are several devices; or several processes have
-            several devices each.
+        NotImplementedError: several processes have several devices each.
         RuntimeError: there are tensors on other devices than `xla:0`, or one that is still being
             computed.
     """
@@ -95,7 +97,7 @@ def use_spmd(auto: bool = False) -> None:
             f"use_spmd: {process_count()} processes of {mode.runtime_device_count()} devices are "
             "not supported yet; start one process"
         )
-    mode.use_spmd(auto)
+    start.use_spmd(auto)
 
 
 def global_device_count() -> int:

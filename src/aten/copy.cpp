@@ -25,6 +25,7 @@
 #include "base/stored_dtype.h"
 #include "base/user_code.h"
 #include "runtime/array.h"
+#include "runtime/automatic_sharding.h"
 #include "runtime/transfer.h"
 
 namespace torch_xla::aten {
@@ -34,22 +35,16 @@ base::Shape shape_of(const at::Tensor& tensor) {
   return {to_dtype(tensor.scalar_type()), tensor.sizes().vec()};
 }
 
-// Replaces the value of `dst` by that of an array of its type.
-void write_data(TensorImpl& dst, std::shared_ptr<runtime::Array> array) {
-  std::vector<graph::NodeRef> garbage;
-  const std::lock_guard lock(dst.xla_device().live().mutex);
-  if (!dst.view()) dst.alias()->settle(array);
-  dst.write({graph::Node::make_leaf(std::move(array)), 0}, garbage);
-}
-
-// It lies as `sharding` says, if that is not null and the device stands for several.
+// It lies as `sharding` says, else as `automatic_sharding`, if the device stands for several.
 std::shared_ptr<runtime::Array> upload(const at::Tensor& cpu, runtime::Device& device,
                                        const base::Sharding* sharding = nullptr) {
   const base::DType stored = base::stored_dtype(to_dtype(cpu.scalar_type()));
   const at::Tensor dense = cpu.resolve_conj().resolve_neg().to(to_scalar_type(stored)).contiguous();
   return translating([&] {
     const base::Shape shape = shape_of(dense);
-    return runtime::upload(device, dense.const_data_ptr(), shape, device.boundary(sharding, shape));
+    const base::Sharding* const said =
+        sharding != nullptr ? sharding : runtime::automatic_sharding(shape);
+    return runtime::upload(device, dense.const_data_ptr(), shape, device.boundary(said, shape));
   });
 }
 
@@ -70,11 +65,13 @@ void guard_read(at::TensorList tensors) {
   TORCH_CHECK(false, what, ", which the transfer guard forbids (XLA_TRANSFER_GUARD=forbid)");
 }
 
-void copy_from_cpu(TensorImpl& dst, const at::Tensor& src) {
+// The memory goes on lying as it does.
+void copy_from_cpu(const at::Tensor& self, TensorImpl& dst, const at::Tensor& src) {
   const graph::TensorType& type = *dst.xla_type();
   check_no_overlap(type);
   const at::Tensor converted = src.to(to_scalar_type(type.shape.dtype)).expand(type.shape.dims);
-  write_data(dst, upload(converted, dst.xla_device(), marked_sharding(dst)));
+  const bool may_be_split = dst.xla_device().num_devices() > 1;
+  write_data(dst, upload(converted, dst.xla_device(), may_be_split ? sharding_of(self) : nullptr));
 }
 
 std::shared_ptr<runtime::Array> copied_array(const at::Tensor& src, runtime::Device& to) {
@@ -125,7 +122,7 @@ at::Tensor& copy_(at::Tensor& self, const at::Tensor& src, bool non_blocking) {
     copy_between_devices(*to, src);
   } else if (to != nullptr) {
     if (src.dim() == 0 && self.dim() > 0) return record_copy(self, src, non_blocking);
-    copy_from_cpu(*to, src);
+    copy_from_cpu(self, *to, src);
   } else {
     self.copy_(to_cpu({src}).front());
   }
@@ -260,6 +257,13 @@ bool is_set_to(const at::Tensor& self, const at::Tensor& tensor) {
 }
 
 }  // namespace
+
+void write_data(TensorImpl& dst, std::shared_ptr<runtime::Array> array) {
+  std::vector<graph::NodeRef> garbage;
+  const std::lock_guard lock(dst.xla_device().live().mutex);
+  if (!dst.view()) dst.alias()->settle(array);
+  dst.write({graph::Node::make_leaf(std::move(array)), 0}, garbage);
+}
 
 std::vector<at::Tensor> to_cpu(at::TensorList tensors) {
   guard_read(tensors);

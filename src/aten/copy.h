@@ -3,12 +3,21 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <memory>
 #include <vector>
 
 #include "base/sharding.h"
 
+namespace torch_xla::runtime {
+class Array;
+}
+
 namespace torch_xla::aten {
 
+class TensorImpl;
+
+// Replaces the value of `dst` by that of an array of its type.
+void write_data(TensorImpl& dst, std::shared_ptr<runtime::Array> array);
 // The values on the CPU, all transfers under way at once. Strides are kept where the tensor is
 // dense.
 std::vector<at::Tensor> to_cpu(at::TensorList tensors);

@@ -47,6 +47,9 @@ TORCH_LIBRARY_FRAGMENT(xla, m) {
       "_mark_tensor(Tensor x, str name, int pos, str id, bool is_input, str attributes) -> Tensor");
   // How a value lies on the mesh of its device, by the sharding's text (base/sharding.h).
   m.def("_sharding_constraint(Tensor self, str sharding) -> Tensor");
+  // Each device's part of a tensor as one of that size, and back.
+  m.def("_full_to_shard(Tensor self, str sharding) -> Tensor");
+  m.def("_shard_to_full(Tensor self, str sharding, int[] full_shape) -> Tensor");
   // What `_c10d_functional` lacks.
   m.def("collective_permute(Tensor input, int[] sources, int[] targets, str group_name) -> Tensor");
   // Between two members, `dst` and `src` being places in the group. What `send` gives is there when

@@ -9,11 +9,13 @@
 #include <utility>
 
 #include "aten/blocking.h"
+#include "aten/copy.h"
 #include "aten/errors.h"
 #include "aten/record.h"
 #include "aten/tensor.h"
 #include "base/stored_dtype.h"
 #include "runtime/array.h"
+#include "runtime/shard_transfer.h"
 #include "runtime/transfer.h"
 
 namespace torch_xla::aten {
@@ -111,30 +113,108 @@ const base::Sharding* sharding_of(const at::Tensor& tensor) {
   return array == nullptr || base::is_whole(array->sharding()) ? nullptr : array->sharding();
 }
 
+namespace {
+
+// Computed, as it lies on the devices.
+std::shared_ptr<runtime::Array> ready_array(const at::Tensor& tensor) {
+  std::shared_ptr<runtime::Array> array;
+  blocking([&] {
+    array = materialize(tensor);
+    translating([&] { array->wait_ready(); });
+  });
+  return array;
+}
+
+base::Slice slice_of(const runtime::Array& array, std::size_t place) {
+  const base::Shape& shape = array.shape();
+  if (array.sharding() == nullptr) return {base::Dims(shape.dims.size()), shape.dims};
+  return array.sharding()->slice(shape, place);
+}
+
+LocalShard read_shard(const at::Tensor& tensor, runtime::Array& array, std::size_t place) {
+  const base::Shape local = base::local_shape(array.shape(), array.sharding());
+  at::Tensor data = at::empty(
+      local.dims, at::TensorOptions().dtype(to_scalar_type(local.dtype)).device(at::kCPU));
+  blocking([&] {
+    translating([&] { runtime::download_shard(array, place, data.mutable_data_ptr()); });
+  });
+  base::Slice slice = slice_of(array, place);
+  for (std::size_t d = 0; d < slice.sizes.size(); ++d) {
+    data = data.narrow(static_cast<std::int64_t>(d), 0, slice.sizes[d]);
+  }
+  return {data.to(tensor.scalar_type()), std::move(slice)};
+}
+
+void check_place(std::string_view what, std::size_t place, std::size_t count) {
+  TORCH_CHECK_INDEX(place < count, what, ": expected the number of one of ", count,
+                    " devices, got ", place);
+}
+
+}  // namespace
+
 std::vector<LocalShard> local_shards(const at::Tensor& tensor) {
   expect_xla(tensor, "local_shards", "t");
+  const std::shared_ptr<runtime::Array> array = ready_array(tensor);
   std::vector<LocalShard> shards;
-  blocking([&] {
-    const std::shared_ptr<runtime::Array> array = materialize(tensor);
-    translating([&] {
-      array->wait_ready();
-      const base::Sharding* const sharding = array->sharding();
-      const base::Shape& shape = array->shape();
-      const base::Shape local = base::local_shape(shape, sharding);
-      const auto options = at::TensorOptions().dtype(to_scalar_type(shape.dtype)).device(at::kCPU);
-      for (std::size_t i = 0; i < array->buffers().size(); ++i) {
-        at::Tensor data = at::empty(local.dims, options);
-        array->buffers()[i].to_host(data.mutable_data_ptr(), data.nbytes()).await();
-        base::Slice slice{base::Dims(shape.dims.size()), shape.dims};
-        if (sharding != nullptr) slice = sharding->slice(shape, i);
-        for (std::size_t d = 0; d < slice.sizes.size(); ++d) {
-          data = data.narrow(static_cast<std::int64_t>(d), 0, slice.sizes[d]);
-        }
-        shards.push_back({data.to(tensor.scalar_type()), std::move(slice)});
-      }
-    });
-  });
+  for (std::size_t i = 0; i < array->buffers().size(); ++i) {
+    shards.push_back(read_shard(tensor, *array, i));
+  }
   return shards;
+}
+
+LocalShard local_shard(const at::Tensor& tensor, std::size_t place) {
+  expect_xla(tensor, "local_shard", "t");
+  const std::shared_ptr<runtime::Array> array = ready_array(tensor);
+  check_place("local_shard", place, array->buffers().size());
+  return read_shard(tensor, *array, place);
+}
+
+std::vector<base::Slice> shard_slices(const at::Tensor& tensor) {
+  TensorImpl& impl = expect_xla(tensor, "shard_slices", "t");
+  std::shared_ptr<runtime::Array> array;
+  blocking([&] { array = materialize(tensor); });
+  std::vector<base::Slice> slices;
+  for (std::size_t i = 0; i < impl.xla_device().num_devices(); ++i) {
+    slices.push_back(slice_of(*array, i));
+  }
+  return slices;
+}
+
+ShardLoad::ShardLoad(const at::Tensor& tensor) : tensor_(tensor) {
+  TensorImpl& impl = expect_xla(tensor, "ShardLoad", "t");
+  base::internal_check(!impl.view(), "ShardLoad: the tensor is a view");
+  std::shared_ptr<runtime::Array> array;
+  blocking([&] { array = materialize(tensor); });
+  translating([&] {
+    upload_ = std::make_unique<runtime::ShardUpload>(impl.xla_device(), array->shape(),
+                                                     array->sharding());
+  });
+}
+
+ShardLoad::~ShardLoad() = default;
+
+void ShardLoad::put(std::size_t place, const at::Tensor& cpu) {
+  const base::Shape local = upload_->local_shape();
+  check_place("ShardLoad.put", place, base::num_shards(upload_->sharding()));
+  TORCH_CHECK_VALUE(cpu.sizes() == at::IntArrayRef(local.dims), "ShardLoad.put: expected ",
+                    base::to_string(local), ", got ", cpu.sizes());
+  const at::Tensor dense =
+      cpu.resolve_conj().resolve_neg().to(to_scalar_type(local.dtype)).contiguous();
+  blocking([&] { translating([&] { upload_->put(place, dense.const_data_ptr()); }); });
+}
+
+at::Tensor ShardLoad::get(std::size_t place) const {
+  const base::Shape local = upload_->local_shape();
+  check_place("ShardLoad.get", place, base::num_shards(upload_->sharding()));
+  at::Tensor data = at::empty(
+      local.dims, at::TensorOptions().dtype(to_scalar_type(local.dtype)).device(at::kCPU));
+  blocking([&] { translating([&] { upload_->get(place, data.mutable_data_ptr()); }); });
+  return data.to(tensor_.scalar_type());
+}
+
+void ShardLoad::finish() {
+  translating([&] { write_data(*as_xla(tensor_), upload_->finish()); });
+  tensor_.unsafeGetTensorImpl()->bump_version();
 }
 
 }  // namespace torch_xla::aten

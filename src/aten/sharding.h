@@ -5,9 +5,14 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <memory>
 #include <vector>
 
 #include "base/sharding.h"
+
+namespace torch_xla::runtime {
+class ShardUpload;
+}
 
 namespace torch_xla::aten {
 
@@ -32,5 +37,27 @@ struct LocalShard {
 };
 // In the order of the devices. Blocks until the value is there.
 std::vector<LocalShard> local_shards(const at::Tensor& tensor);
+// The one of the device in this place.
+LocalShard local_shard(const at::Tensor& tensor, std::size_t place);
+// Where they are, in the order of the devices: nothing is read, but what is pending is computed.
+std::vector<base::Slice> shard_slices(const at::Tensor& tensor);
+
+// Gives a tensor, which must not be a view, another value device by device, so that the host needs
+// one part of it at a time. The tensor keeps its value until `finish`. Not thread-safe.
+class ShardLoad {
+ public:
+  explicit ShardLoad(const at::Tensor& tensor);
+  ~ShardLoad();
+  // The part of the device in this place, a CPU tensor of its size; it may be given again.
+  void put(std::size_t place, const at::Tensor& cpu);
+  // What `put` gave.
+  at::Tensor get(std::size_t place) const;
+  // Throws c10::Error if a device got none.
+  void finish();
+
+ private:
+  at::Tensor tensor_;
+  std::unique_ptr<runtime::ShardUpload> upload_;
+};
 
 }  // namespace torch_xla::aten

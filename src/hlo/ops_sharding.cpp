@@ -1,8 +1,11 @@
 // Shardy: the meshes of a module, and how its values lie on them.
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "base/hash.h"
 #include "hlo/checks.h"
+#include "hlo/manual.h"
 #include "hlo/text.h"
 
 namespace torch_xla::hlo {
@@ -27,9 +30,11 @@ std::string declare_mesh(Builder& builder, const base::Mesh& mesh) {
 
 }  // namespace
 
-std::string sharding_attribute(Builder& builder, const base::Sharding& sharding,
-                               std::int64_t rank) {
-  std::string text = base::str("#sdy.sharding<@", declare_mesh(builder, sharding.mesh()), ", [");
+namespace {
+
+// "<@mesh, [{"data"}, {}]" without its end.
+std::string open_sharding(Builder& builder, const base::Sharding& sharding, std::int64_t rank) {
+  std::string text = base::str("<@", declare_mesh(builder, sharding.mesh()), ", [");
   for (std::size_t d = 0; d < static_cast<std::size_t>(rank); ++d) {
     text += d > 0 ? ", {" : "{";
     if (d < sharding.axes().size()) {
@@ -41,7 +46,80 @@ std::string sharding_attribute(Builder& builder, const base::Sharding& sharding,
     }
     text += "}";
   }
-  return text + "]>";
+  return text + "]";
+}
+
+// "[<@mesh, [{"data"}, {}], replicated={"model"}>]": within a manual computation each axis that is
+// manual must be named.
+std::string manual_sharding(Builder& builder, const base::Sharding& sharding, std::int64_t rank) {
+  std::vector<bool> is_used(sharding.mesh().sizes.size());
+  for (const std::vector<int>& of_dimension : sharding.axes()) {
+    for (const int axis : of_dimension) is_used[static_cast<std::size_t>(axis)] = true;
+  }
+  std::string rest;
+  for (std::size_t axis = 0; axis < is_used.size(); ++axis) {
+    if (is_used[axis]) continue;
+    rest += (rest.empty() ? "" : ", ") + base::axis_text(sharding.mesh(), static_cast<int>(axis));
+  }
+  std::string text = "#sdy.sharding_per_value<[" + open_sharding(builder, sharding, rank);
+  if (!rest.empty()) text += ", replicated={" + rest + "}";
+  return text + ">]>";
+}
+
+// A computation of each device by itself that hands its argument through.
+Value manual_identity(Value operand, const Type& local, const Type& result,
+                      const base::Sharding& in, const base::Sharding& out) {
+  static constexpr std::string_view kName = "sdy.manual_computation";
+  Builder& builder = operand.builder();
+  std::string axes;
+  for (std::size_t axis = 0; axis < in.mesh().sizes.size(); ++axis) {
+    axes += (axis > 0 ? ", " : "") + base::axis_text(in.mesh(), static_cast<int>(axis));
+  }
+  std::string region =
+      builder.region({&local, 1}, [](std::span<const Value> x) { return Values{x[0]}; }).text;
+  // The builder ends regions in StableHLO's way, where it makes text.
+  static constexpr std::string_view kEnd = "stablehlo.return";
+  const std::size_t end = region.rfind(kEnd);
+  if (end != std::string::npos) region.replace(end, kEnd.size(), "sdy.return");
+  return builder.op(kName, {&operand, 1}, result,
+                    base::str("in_shardings = ", manual_sharding(builder, in, operand.rank()),
+                              ", manual_axes = #sdy<manual_axes{", axes, "}>, out_shardings = ",
+                              manual_sharding(builder, out, operand.rank())),
+                    {&region, 1});
+}
+
+const base::Sharding& whole_on(const base::Mesh& mesh) { return *base::Sharding::make(mesh, {}); }
+
+void require_equal_parts(std::string_view name, const base::Sharding& sharding, const Type& type) {
+  require(sharding.axes().size() <= type.dims.size() && sharding.divides(type), name,
+          "expected dimensions that ", sharding.text(), " splits into equal parts, got ",
+          Show(type));
+}
+
+}  // namespace
+
+std::string sharding_attribute(Builder& builder, const base::Sharding& sharding,
+                               std::int64_t rank) {
+  return "#sdy.sharding" + open_sharding(builder, sharding, rank) + ">";
+}
+
+Value full_to_shard(Value operand, const base::Sharding& sharding) {
+  static constexpr std::string_view kName = "full_to_shard";
+  require_value(kName, operand);
+  require_equal_parts(kName, sharding, operand.type());
+  const Type local = sharding.local_shape(operand.type());
+  return manual_identity(operand, local, local, sharding, whole_on(sharding.mesh()));
+}
+
+Value shard_to_full(Value operand, const base::Sharding& sharding, const Dims& dims) {
+  static constexpr std::string_view kName = "shard_to_full";
+  require_value(kName, operand);
+  const Type full{operand.type().dtype, dims};
+  require_equal_parts(kName, sharding, full);
+  const Type local = sharding.local_shape(full);
+  require(local == operand.type(), kName, "expected a part ", Show(local), " of ", Show(full),
+          ", got ", Show(operand));
+  return manual_identity(operand, local, full, whole_on(sharding.mesh()), sharding);
 }
 
 Value sharding_constraint(Value operand, const base::Sharding& sharding) {

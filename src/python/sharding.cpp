@@ -8,6 +8,7 @@
 #include "aten/sharding.h"
 #include "base/sharding.h"
 #include "python/bindings.h"
+#include "runtime/automatic_sharding.h"
 #include "runtime/client.h"
 
 namespace torch_xla::python {
@@ -25,6 +26,11 @@ void bind_sharding(py::module_& m) {
   const auto release = py::call_guard<WithoutLock>();
   m.def("_use_spmd", &runtime::use_spmd, release);
   m.def("_is_spmd", &runtime::is_spmd);
+  m.def("_split_automatically", [](const std::vector<std::string>& by_dimension) {
+    std::vector<const base::Sharding*> shardings;
+    for (const std::string& text : by_dimension) shardings.push_back(base::Sharding::find(text));
+    runtime::split_automatically(std::move(shardings));
+  });
   m.def("_num_runtime_devices", &runtime::num_runtime_devices, release);
   m.def("_make_sharding", [](std::vector<std::int64_t> sizes, std::vector<int> devices,
                              std::vector<std::string> names, std::vector<std::vector<int>> axes) {
@@ -51,6 +57,25 @@ void bind_sharding(py::module_& m) {
   m.def(
       "_marked_sharding", [](const at::Tensor& t) { return text_of(aten::marked_sharding(t)); },
       release);
+  m.def(
+      "_local_shard",
+      [](const at::Tensor& t, std::size_t place) { return aten::local_shard(t, place).data; },
+      release);
+  m.def(
+      "_shard_slices",
+      [](const at::Tensor& t) {
+        std::vector<std::pair<base::Dims, base::Dims>> slices;
+        for (base::Slice& slice : aten::shard_slices(t)) {
+          slices.emplace_back(std::move(slice.starts), std::move(slice.sizes));
+        }
+        return slices;
+      },
+      release);
+  py::class_<aten::ShardLoad>(m, "_ShardLoad")
+      .def(py::init<const at::Tensor&>(), py::arg("t"), release)
+      .def("put", &aten::ShardLoad::put, release)
+      .def("get", &aten::ShardLoad::get, release)
+      .def("finish", &aten::ShardLoad::finish, release);
   m.def(
       "_local_shards",
       [](const at::Tensor& t) {

@@ -36,6 +36,25 @@ bool is_of_ones(const graph::Entry& entry) {
   return from.size() != to.size() && without_ones(from) == without_ones(to);
 }
 
+// The order in which a view shows its memory's dimensions, if that is all it does; else null.
+const base::Dims* permutation_of(const graph::Entry& entry) {
+  return entry.op->name == "view:permute" ? std::get_if<base::Dims>(&entry.args[1]) : nullptr;
+}
+
+// The sharding of memory for a view with its dimensions in another order, or the other way.
+const base::Sharding* permuted(const base::Sharding* sharding, const base::Dims& permutation,
+                               bool is_of_view) {
+  if (base::is_whole(sharding)) return sharding;
+  std::vector<std::vector<int>> axes(permutation.size());
+  for (std::size_t d = 0; d < permutation.size(); ++d) {
+    const auto from = static_cast<std::size_t>(permutation[d]);
+    const std::size_t to = is_of_view ? from : d;
+    const std::size_t source = is_of_view ? d : from;
+    if (source < sharding->axes().size()) axes[to] = sharding->axes()[source];
+  }
+  return base::Sharding::make(sharding->mesh(), std::move(axes));
+}
+
 // The sharding of an array of `from` for one of `to`, which differs by dimensions of one element.
 const base::Sharding* between_ones(const base::Sharding* sharding, const base::Dims& from,
                                    const base::Dims& to) {
@@ -125,23 +144,32 @@ void ResultShardings::spread() {
   }
 }
 
-bool ResultShardings::spread_over_ones(std::uint32_t step, const graph::Source& source) {
+bool ResultShardings::spread_over_view(std::uint32_t step, const graph::Source& source) {
   const graph::Entry& entry = *trace_.steps[step].node->entry();
-  const base::Dims& inner = entry.operands[0]->shape.dims;
-  const base::Dims& outer = entry.outputs[0]->shape.dims;
+  const base::Dims* const permutation = permutation_of(entry);
+  const auto of_memory = [&](const base::Sharding* view) {
+    return permutation != nullptr
+               ? permuted(view, *permutation, true)
+               : between_ones(view, entry.outputs[0]->shape.dims, entry.operands[0]->shape.dims);
+  };
+  const auto of_view = [&](const base::Sharding* memory) {
+    return permutation != nullptr
+               ? permuted(memory, *permutation, false)
+               : between_ones(memory, entry.operands[0]->shape.dims, entry.outputs[0]->shape.dims);
+  };
   const base::Sharding*& shown = shardings_[first_output_[step]];
   if (source.is_leaf) {
     const base::Sharding* const leaf = leaf_shardings_[source.index];
     if (shown != nullptr || leaf == nullptr) return false;
-    shown = between_ones(leaf, inner, outer);
+    shown = of_view(leaf);
     return true;
   }
   const base::Sharding*& memory = shardings_[first_output_[source.index] + source.output];
   if ((shown == nullptr) == (memory == nullptr)) return false;
   if (shown == nullptr) {
-    shown = between_ones(memory, inner, outer);
+    shown = of_view(memory);
   } else {
-    memory = between_ones(shown, outer, inner);
+    memory = of_memory(shown);
   }
   return true;
 }
@@ -152,7 +180,9 @@ bool ResultShardings::spread_over(std::uint32_t index) {
   const graph::Trace::Step& step = trace_.steps[index];
   const graph::Entry& entry = *step.node->entry();
   const auto sources = std::span(trace_.sources).subspan(step.first_source, entry.operands.size());
-  if (is_of_ones(entry)) return spread_over_ones(index, sources[0]);
+  if (is_of_ones(entry) || permutation_of(entry) != nullptr) {
+    return spread_over_view(index, sources[0]);
+  }
   if (!is_pointwise(entry)) return false;
   bool has_changed = false;
   for (std::uint32_t output = 0; output < entry.outputs.size(); ++output) {

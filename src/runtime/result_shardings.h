@@ -33,7 +33,7 @@ class ResultShardings {
   void read_leaves();
   void spread();
   bool spread_over(std::uint32_t step);
-  bool spread_over_ones(std::uint32_t step, const graph::Source& source);
+  bool spread_over_view(std::uint32_t step, const graph::Source& source);
   void set(std::uint32_t step, std::uint32_t output, const base::Sharding* sharding);
   const base::Shape& shape_of(std::uint32_t step, std::uint32_t output) const;
 

@@ -20,6 +20,7 @@ import pytest
 import torch
 import torch.distributed.checkpoint as dcp
 from clone import ROOT
+from processes import run_in_process
 from torch import nn
 
 import torch_xla
@@ -36,7 +37,6 @@ import torch_xla.distributed.spmd as xs
 import torch_xla.distributed.xla_multiprocessing as xmp
 import torch_xla.runtime as xr
 import torch_xla.utils.utils as xu
-from torch_xla._spmd import mode as spmd_mode
 from torch_xla.distributed.spmd import debugging
 from torch_xla.experimental import callback, custom_kernel, plugins, xla_marker
 from torch_xla.experimental.distributed_checkpoint import (
@@ -129,8 +129,8 @@ def sharded() -> bool:
     again = tensor.redistribute(mesh, (None, "model"))
     return (
         tensor.local_shards[0].data.sum() == 0
-        and [placement.is_shard() for placement in tensor.placements] == [False, True]
-        and again.partition_spec == (None, "model")
+        and [placement.is_shard() for placement in tensor.placements] == [True, False]
+        and [placement.is_shard() for placement in again.placements] == [False, True]
     )
 
 
@@ -173,10 +173,9 @@ def barrier_put() -> bool:
 
 
 def virtual_device_used() -> bool:
-    xr.use_spmd(auto=True)
-    is_on = xr.is_spmd()
-    spmd_mode._is_spmd = False  # there is no way back for programs
-    return is_on
+    # There is no way back: in a process of its own.
+    program = "import torch_xla.runtime as xr\nxr.use_spmd(auto=True)\nprint(xr.is_spmd())"
+    return run_in_process(program) == "True"
 
 
 def quantized() -> bool:

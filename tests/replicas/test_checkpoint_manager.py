@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 
 import pytest
@@ -11,6 +12,7 @@ from processes import run_in_process
 from torch import nn
 
 import torch_xla
+from torch_xla import _XLAC
 from torch_xla.experimental.distributed_checkpoint import CheckpointManager, prime_optimizer
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -79,11 +81,82 @@ def test_what_a_killed_writer_left_is_no_step(tmp_path):
 
 def test_failure_of_an_asynchronous_save_shows(device, tmp_path):
     manager = CheckpointManager(str(tmp_path / "x"), save_interval=1)
-    (tmp_path / "x" / "1").write_text("in the way")
+    shutil.rmtree(tmp_path / "x")
+    (tmp_path / "x").write_text("in the way")
     manager.save_async(1, {"x": torch.ones(1, device=device)})
-    with pytest.raises(BaseException, match="File exists"):
+    with pytest.raises(BaseException, match="Not a directory"):
         manager.join()
     manager.join()
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_writer_that_is_killed_leaves_no_step(device, tmp_path, is_first):
+    program = f"""
+        import os, torch
+        from torch.distributed.checkpoint.filesystem import FileSystemWriter
+        from torch_xla.experimental.distributed_checkpoint import CheckpointManager
+        manager = CheckpointManager({str(tmp_path)!r}, save_interval=1)
+        state = {{"x": torch.ones(4, device="xla")}}
+        if not {is_first}:
+            manager.save(1, state)
+        FileSystemWriter.finish = lambda *args, **kwargs: os._exit(9)  # before the last file
+        if os.fork() == 0:
+            manager.save(1, {{"x": torch.zeros(4)}})
+        assert os.waitstatus_to_exitcode(os.wait()[1]) == 9
+        """
+    run_in_process(program)
+    manager = CheckpointManager(str(tmp_path), save_interval=1, max_to_keep=1)
+    assert manager.all_steps() == ([] if is_first else [1])
+    state = {"x": torch.zeros(4, device=device)}
+    if not is_first:
+        manager.restore(1, state)
+        assert state["x"].tolist() == [1] * 4
+    manager.save(2, state)
+    assert [path.name for path in tmp_path.iterdir()] == ["2"]
+
+
+def test_a_step_whose_new_name_is_missing_is_the_one_before(device, tmp_path):
+    manager = CheckpointManager(str(tmp_path), save_interval=1)
+    manager.save(3, {"x": torch.ones(2, device=device)})
+    (tmp_path / "3").rename(tmp_path / "3.replaced")  # killed between the two
+    state = {"x": torch.zeros(2, device=device)}
+    assert manager.all_steps() == [3]
+    manager.restore(3, state)
+    assert state["x"].tolist() == [1, 1]
+    manager.save(3, {"x": torch.full((2,), 5.0)})
+    manager.restore(3, state)
+    assert state["x"].tolist() == [5, 5]
+    assert [path.name for path in tmp_path.iterdir()] == ["3"]
+
+
+def test_a_save_in_the_background_is_no_barrier(device, tmp_path):
+    manager = CheckpointManager(str(tmp_path), save_interval=1)
+    x = torch.ones(2, device=device)
+    manager.save_async(1, {"x": x})
+    before = _XLAC._computation_stats()[1]
+    y = x + 1
+    manager.join()
+    assert _XLAC._computation_stats()[1] == before
+    assert y.tolist() == [2, 2]
+
+
+def test_a_job_that_is_told_to_end_saves_its_step(tmp_path):
+    program = f"""
+        import os, signal, torch
+        from torch_xla.experimental.distributed_checkpoint import CheckpointManager
+        manager = CheckpointManager({str(tmp_path)!r}, save_interval=1000)
+        x = torch.zeros(2, device="xla")
+        for step in range(1, 100):
+            x += 1
+            if step == 7:
+                os.kill(os.getpid(), signal.SIGTERM)
+            if manager.save(step, {{"x": x}}):
+                print(step, x.tolist())
+            if manager.reached_preemption(step):
+                break
+        print(manager.all_steps())
+        """
+    assert run_in_process(program) == "7 [7.0, 7.0]\n[7]"
 
 
 def test_preemption_asks_for_a_save(tmp_path):

@@ -99,7 +99,7 @@ def _forget(key: int) -> None:
     _manual.discard(key)
 
 
-def _whole(t: torch.Tensor) -> torch.Tensor:
+def whole(t: torch.Tensor) -> torch.Tensor:
     """The tensor of which something was said: an `XLAShardedTensor` speaks of another one."""
     return getattr(t, "global_tensor", t)
 
@@ -133,6 +133,11 @@ def _text(what: str, spec: ShardingSpec) -> str:
     return text
 
 
+def text_of_spec(spec: ShardingSpec) -> str:
+    """The library's name for what a specification says, of which it knows from now on."""
+    return _text("ShardingSpec", spec)
+
+
 def _check(what: str, t: torch.Tensor, spec: ShardingSpec) -> None:
     if not spec.can_apply(t):
         raise ValueError(
@@ -158,7 +163,7 @@ def place(
         ValueError: the specification does not fit the tensor or the devices, or something else was
             said of the tensor and `replaces` is false.
     """
-    t = _whole(t)
+    t = whole(t)
     if not _XLAC._is_xla_tensor(t):
         raise ValueError(f"{what}: expected an xla tensor, got one on {t.device}")
     _check(what, t, spec)
@@ -213,7 +218,7 @@ def mark_sharding_with_gradients(
         A tensor of the same value, of which it is said, as it is of its gradient; the tensor that
         was given stays as it is.
     """
-    marked: torch.Tensor = MarkShardingFunction.apply(_whole(t), mesh, partition_spec)  # type: ignore[no-untyped-call]
+    marked: torch.Tensor = MarkShardingFunction.apply(whole(t), mesh, partition_spec)  # type: ignore[no-untyped-call]
     return marked
 
 
@@ -236,7 +241,7 @@ def shard_as(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tens
 
 def clear_sharding(t: torch.Tensor) -> torch.Tensor:
     """Forget what `mark_sharding` said of a tensor, and return the tensor."""
-    t = _whole(t)
+    t = whole(t)
     _forget(id(t))
     if _XLAC._is_xla_tensor(t):
         _XLAC._clear_sharding(t)
@@ -245,7 +250,7 @@ def clear_sharding(t: torch.Tensor) -> torch.Tensor:
 
 def sharding_of(t: torch.Tensor) -> ShardingSpec | None:
     """What `mark_sharding` said of a tensor's memory; else how it came out of a program."""
-    t = _whole(t)
+    t = whole(t)
     said = _shardings.get(id(t))
     if said is not None or not _XLAC._is_xla_tensor(t):
         return said
@@ -261,7 +266,7 @@ def sharding_type(t: torch.Tensor) -> ShardingType | None:
     spec = sharding_of(t)
     if spec is None:
         return None
-    if id(_whole(t)) in _manual:
+    if id(whole(t)) in _manual:
         return ShardingType.MANUAL
     used = _axes("sharding_type", spec.mesh, spec.partition_spec)
     if not used:
@@ -301,7 +306,7 @@ def local_shards(t: torch.Tensor) -> list[XLAShard]:
     of the same place have different numbers of replicas."""
     shards: list[XLAShard] = []
     copies: dict[tuple[int, ...], int] = {}
-    for data, starts, sizes in _XLAC._local_shards(_whole(t).detach()):
+    for data, starts, sizes in _XLAC._local_shards(whole(t).detach()):
         number = copies.get(tuple(starts), 0)
         copies[tuple(starts)] = number + 1
         places = tuple(slice(a, a + n) for a, n in zip(starts, sizes, strict=True))
@@ -315,7 +320,7 @@ def load_local_shards(t: torch.Tensor, shards: Sequence[XLAShard]) -> None:
     Raises:
         ValueError: there are not as many, or not of the same shapes.
     """
-    t = _whole(t)
+    t = whole(t)
     now = local_shards(t)
     if len(shards) != len(now):
         raise ValueError(f"load_local_shards_: expected {len(now)} shards, got {len(shards)}")
@@ -372,22 +377,85 @@ def upload(what: str, t: torch.Tensor, device: torch.device, spec: ShardingSpec)
     return _XLAC._upload_sharded(t, device.index, _text(what, spec))
 
 
+class _Manual(torch.autograd.Function):
+    """A tensor as each device's part of it, or the tensor of these parts: each is the other one's
+    gradient."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, t: torch.Tensor, text: str, full_shape: torch.Size | None
+    ) -> torch.Tensor:
+        ctx.text, ctx.full_shape = text, t.shape if full_shape is None else None
+        if full_shape is None:
+            moved: torch.Tensor = torch.ops.xla._full_to_shard(t, text)
+        else:
+            moved = torch.ops.xla._shard_to_full(t, text, full_shape)
+        return moved
+
+    @staticmethod
+    def backward(ctx: Any, grad_output: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        grad = _Manual.apply(grad_output, ctx.text, ctx.full_shape)  # type: ignore[no-untyped-call]
+        return grad, None, None
+
+
+def _part_shape(what: str, spec: ShardingSpec, full_shape: Sequence[int]) -> tuple[int, ...]:
+    """The shape of each device's part.
+
+    Raises:
+        ValueError: the specification does not fit the mesh or the shape, or the parts would not be
+            equal.
+    """
+    if len(full_shape) != len(spec.partition_spec):
+        raise ValueError(
+            f"{what}: expected an entry for each of the tensor's {len(full_shape)} dimensions, got "
+            f"{spec.partition_spec}"
+        )
+    part = []
+    for dimension, (size, entry) in enumerate(zip(full_shape, spec.partition_spec, strict=True)):
+        count = math.prod(spec.mesh.mesh_shape[axis] for axis in _axes(what, spec.mesh, (entry,)))
+        if size % count != 0:
+            raise ValueError(
+                f"{what}: expected dimension {dimension} of {tuple(full_shape)} to have {count} "
+                f"equal parts along {entry!r} of {spec.mesh}"
+            )
+        part.append(size // count)
+    return tuple(part)
+
+
 def manual_region(
     what: str,
     t: torch.Tensor,
     partition_spec: PartitionSpec,
     mesh: Mesh | None,
-    is_manual: bool,
+    full_shape: Sequence[int] | None = None,
 ) -> torch.Tensor:
-    """The tensor on its way into or out of code that sees one device's part: on a mesh of one
-    device that is all of it."""
+    """The tensor on its way into code that sees one device's part, or, with the shape that it has
+    then, out of it; `what` is for messages.
+
+    Raises:
+        ValueError: there is no mesh, or the specification does not fit it or the tensor.
+    """
     mesh = mesh or get_global_mesh()
     if mesh is None:
         raise ValueError(f"{what}: there is no mesh; pass one, or set_global_mesh")
-    if mesh.size() > 1:
-        raise NotImplementedError(f"{what}: a mesh of {mesh.size()} devices is not supported yet")
-    moved = _whole(t).clone()
-    place(what, moved, ShardingSpec(mesh, tuple(partition_spec)), is_manual)
+    t = whole(t)
+    _axes(what, mesh, partition_spec)
+    spec = ShardingSpec(mesh, tuple(partition_spec))
+    part = _part_shape(what, spec, t.shape if full_shape is None else full_shape)
+    if full_shape is not None and part != tuple(t.shape):
+        raise ValueError(
+            f"{what}: expected {part}, which is each device's part of {tuple(full_shape)}, got "
+            f"{tuple(t.shape)}"
+        )
+    if not _XLAC._is_xla_tensor(t):
+        raise ValueError(f"{what}: expected an xla tensor, got one on {t.device}")
+    if mesh.size() == 1 == runtime_device_count():
+        moved = t.clone()
+    else:
+        _check(what, t, spec)
+        shape = None if full_shape is None else torch.Size(full_shape)
+        moved = _Manual.apply(t, _text(what, spec), shape)  # type: ignore[no-untyped-call]
+    place(what, moved, spec, is_manual=full_shape is None)
     return moved
 
 

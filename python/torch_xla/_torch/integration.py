@@ -18,6 +18,7 @@ import torch
 
 from torch_xla import _XLAC, _background, _plugins
 from torch_xla._torch import (
+    annotated_modules,
     checkpointing,
     device_module,
     fully_shard,
@@ -160,6 +161,7 @@ def install() -> None:
     serialization.install()
     storages.install()
     fully_shard.install()
+    annotated_modules.install()
     inductor.install()
     checkpointing.install()
     _teach_control_flow()

@@ -1,5 +1,4 @@
-"""One program over a mesh of devices. Here the mesh has one device: every sharding is the whole
-tensor, and annotations are checked and kept."""
+"""One program over a mesh of devices: what is said of how tensors lie on it."""
 
 from typing import TYPE_CHECKING
 

@@ -10,42 +10,48 @@ from torch import nn
 
 from torch_xla import _other_names
 from torch_xla._replicas import device_mesh as replicas
-from torch_xla.distributed.spmd.placements import (
+from torch_xla._spmd.placements import (
     convert_to_xla_mesh as convert_to_xla_mesh,
     convert_to_xla_partition_spec as convert_to_xla_partition_spec,
+    spec_on,
 )
-from torch_xla.distributed.spmd.sharded_tensor import mark_sharding
+from torch_xla.distributed.spmd.sharded_tensor import annotate_custom_sharding, mark_sharding
 
 
 def xla_distribute_tensor(
     tensor: torch.Tensor, device_mesh: Any, placements: Sequence[Any] | None = None
 ) -> Any:
-    """A tensor spread over a mesh of one device, or of replicas (then it is a DTensor).
+    """A tensor spread over a mesh: of all devices of this process, as an annotation of the tensor,
+    or of replicas, as a DTensor.
 
     Args:
-        tensor: the tensor, on any device.
-        device_mesh: a `torch.distributed.DeviceMesh` of xla devices.
-        placements: by axis, `Shard(dim)` or `Replicate()`; replicated by default.
+        tensor: the tensor, on any device; one that is on the device already is annotated itself.
+        device_mesh: a `torch.distributed.DeviceMesh` of xla devices, or a part of one: along the
+            other dimensions the tensor lies as it did.
+        placements: by dimension of the mesh, `Shard(dim)` or `Replicate()`; replicated by default.
+
+    Raises:
+        ValueError: the placements do not fit the tensor or the mesh.
     """
     if replicas.is_of_replicas(device_mesh):
         return replicas.distribute_tensor(tensor, device_mesh, placements)
-    mesh = convert_to_xla_mesh(device_mesh)
     moved = tensor if tensor.device.type == "xla" else tensor.to("xla")
-    spec = convert_to_xla_partition_spec(moved, placements or ())
-    return mark_sharding(moved, mesh, spec)
+    spec = spec_on("distribute_tensor", moved, device_mesh, placements)
+    return annotate_custom_sharding(moved, spec.mesh, spec.partition_spec)
 
 
 def auto_policy(mod_name: str, mod: nn.Module, mesh: Any) -> None:
-    """A `partition_fn` for `xla_distribute_module` that leaves the choice to XLA. On one device
-    there is one: all of each parameter."""
+    """A `partition_fn` for `xla_distribute_module` that splits each parameter over all devices.
+    It is split along the largest of its dimensions that has equal parts, so that each device holds
+    as little as it can, and gathered where it is used."""
     del mod_name
     placed = convert_to_xla_mesh(mesh)
-    if placed.size() > 1:
-        raise NotImplementedError(
-            f"auto_policy: a mesh of {placed.size()} devices is not supported yet"
-        )
+    every_axis = tuple(range(len(placed.mesh_shape)))
     for parameter in mod.parameters(recurse=False):
-        mark_sharding(parameter, placed, (None,) * parameter.dim())
+        fitting = [d for d, size in enumerate(parameter.shape) if size % placed.size() == 0]
+        largest = max(fitting, key=lambda d: parameter.shape[d], default=None)
+        spec = tuple(every_axis if d == largest else None for d in range(parameter.dim()))
+        mark_sharding(parameter, placed, spec)
 
 
 def xla_distribute_module(

@@ -13,6 +13,11 @@ from torch.utils import _pytree as pytree
 from torch_xla import _other_names
 from torch_xla._spmd.mesh import Mesh
 from torch_xla._spmd.mode import runtime_device_count
+from torch_xla._spmd.placements import (
+    convert_to_xla_mesh,
+    convert_to_xla_partition_spec,
+    spec_on,
+)
 from torch_xla._spmd.sharding import (
     MarkShardingFunction as MarkShardingFunction,
     PartitionSpec,
@@ -23,14 +28,11 @@ from torch_xla._spmd.sharding import (
     load_local_shards,
     local_shards,
     manual_region,
+    mark_sharding_with_gradients,
     place,
     sharding_of,
     sharding_text,
     sharding_type,
-)
-from torch_xla.distributed.spmd.placements import (
-    convert_to_xla_mesh,
-    convert_to_xla_partition_spec,
 )
 
 
@@ -111,23 +113,47 @@ class XLAShardedTensor(torch.Tensor):
         return tuple(placed)
 
     def redistribute(
-        self, device_mesh: Any, placements: Sequence[Any], *, async_op: bool = False
+        self, device_mesh: Any = None, placements: Sequence[Any] = (), *, async_op: bool = False
     ) -> XLAShardedTensor:
-        """The tensor with another sharding.
+        """A tensor of the same value, as its gradient, with another sharding.
 
         Args:
-            device_mesh: a `Mesh`, or a `DeviceMesh` of xla devices.
+            device_mesh: a `Mesh`, or a `DeviceMesh` of xla devices; by default the tensor's.
             placements: `Shard(dim)` or `Replicate()` by axis of the mesh, or a partition spec.
             async_op: whether not to wait: nothing ever waits.
+
+        Raises:
+            ValueError: there is no mesh, or the placements do not fit it or the tensor.
         """
         del async_op
-        mesh = device_mesh
-        if not isinstance(mesh, Mesh):
-            mesh = convert_to_xla_mesh(mesh)
-        spec = tuple(placements)
-        if any(hasattr(placement, "is_shard") for placement in spec):
-            spec = convert_to_xla_partition_spec(self.global_tensor, spec)
-        return XLAShardedTensor(self.global_tensor, mesh, spec)
+        mesh = device_mesh if device_mesh is not None else self.device_mesh
+        if mesh is None:
+            raise ValueError("redistribute: expected a mesh, as nothing was said of the tensor")
+        t, entries = self.global_tensor, tuple(placements)
+        is_spec = not any(hasattr(placement, "is_shard") for placement in entries)
+        if is_spec:
+            spec = ShardingSpec(
+                mesh if isinstance(mesh, Mesh) else convert_to_xla_mesh(mesh), entries
+            )
+        elif isinstance(mesh, Mesh):
+            spec = ShardingSpec(mesh, convert_to_xla_partition_spec(t, entries))
+        else:
+            spec = spec_on("redistribute", t, mesh, entries)
+        return XLAShardedTensor(mark_sharding_with_gradients(t, spec.mesh, spec.partition_spec))
+
+    def full_tensor(self, *, grad_placements: Any = None) -> torch.Tensor:
+        """A plain tensor of the value, whole on every device."""
+        del grad_placements
+        spec = sharding_of(self.global_tensor)
+        if spec is None:
+            return self.global_tensor.clone()
+        nowhere = (None,) * self.global_tensor.dim()
+        return mark_sharding_with_gradients(self.global_tensor, spec.mesh, nowhere)
+
+    def to_local(self, *, grad_placements: Any = None) -> torch.Tensor:
+        """The plain tensor: one program for all devices sees all of it."""
+        del grad_placements
+        return self.global_tensor
 
     invalidate_spec_cache = _other_names.Refused(
         "torch_xla.distributed.spmd.XLAShardedTensor.invalidate_spec_cache",
@@ -228,16 +254,19 @@ def enable_manual_sharding(
     t: torch.Tensor, partition_spec: PartitionSpec, *, mesh: Mesh | None = None
 ) -> XLAShardedTensor:
     """Let the code that follows see, as `global_tensor` of the result, each device's part of a
-    tensor.
+    tensor: it has the part's shape, and each device computes with its own. Nothing is exchanged
+    until `disable_manual_sharding`; tensors that take part have to be parts too, or whole on all
+    devices. Gradients pass. A read gives the first device's part, `local_shards` all of them.
 
     Args:
         t: the tensor.
-        partition_spec: how it is split, as for `mark_sharding`.
+        partition_spec: how it is split, as for `mark_sharding`; into equal parts.
         mesh: the devices; by default the global mesh.
+
+    Raises:
+        ValueError: there is no mesh, or the specification does not fit it or the tensor.
     """
-    return XLAShardedTensor(
-        manual_region("enable_manual_sharding", t, partition_spec, mesh, is_manual=True)
-    )
+    return XLAShardedTensor(manual_region("enable_manual_sharding", t, partition_spec, mesh))
 
 
 def disable_manual_sharding(
@@ -248,12 +277,11 @@ def disable_manual_sharding(
     mesh: Mesh | None = None,
 ) -> XLAShardedTensor:
     """Make one tensor of shape `full_shape` of the devices' parts: what `enable_manual_sharding`
-    began ends."""
-    if tuple(t.shape) != tuple(full_shape):
-        raise ValueError(
-            f"disable_manual_sharding: on one device the part is the whole tensor, expected "
-            f"{tuple(full_shape)}, got {tuple(t.shape)}"
-        )
+    began ends. Along axes that `partition_spec` does not name the parts have to be equal.
+
+    Raises:
+        ValueError: there is no mesh, or the specification does not fit it, the shape or the part.
+    """
     return XLAShardedTensor(
-        manual_region("disable_manual_sharding", t, partition_spec, mesh, is_manual=False)
+        manual_region("disable_manual_sharding", t, partition_spec, mesh, full_shape)
     )

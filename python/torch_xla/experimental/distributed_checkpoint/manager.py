@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
 import shutil
 import signal
@@ -11,14 +12,19 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import torch
+from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save as save_in_parts
 
 from torch_xla import _barriers, _causes, _nested, _saving
+from torch_xla.experimental.distributed_checkpoint.planners import SPMDLoadPlanner, SPMDSavePlanner
 
-# A folder that is complete has this file of torch's; one that a killed writer left has not.
+# torch's last file of a step.
 _METADATA = ".metadata"
+# Behind a step's number: the folder of one that is being written, and of the one that it replaces.
+_UNFINISHED = ".unfinished"
+_REPLACED = ".replaced"
 
 
 def _tensors(state: Any) -> Iterator[torch.Tensor]:
@@ -34,7 +40,10 @@ def _tensors(state: Any) -> Iterator[torch.Tensor]:
 
 
 class CheckpointManager:
-    """Saves and restores the state of a training by step.
+    """Saves and restores the state of a training by step. A step is in its folder whole or not at
+    all: it is written to another one, which gets its name when it is complete. The files are those
+    of `torch.distributed.checkpoint`; tensors on a mesh are in them part by part, and are restored
+    onto another mesh, onto one device, or from a checkpoint of one device.
 
     Args:
         path: the folder; each step has one in it.
@@ -98,17 +107,21 @@ class CheckpointManager:
 
     def save(self, step: int, state_dict: dict[str, Any], force: bool = False) -> bool:
         """Save the state, if this step is one to save, or with `force`. Waits until it is written.
+        The host holds one part of a tensor per thread that writes.
 
         Returns:
             Whether it was saved.
         """
         if not (force or self.should_save(step)):
             return False
-        self._write(step, self._on_cpu(state_dict))
+        for future in self._pending:
+            future.exception()  # one writes at a time
+        self._write(step, state_dict)
         return True
 
     def save_async(self, step: int, state_dict: dict[str, Any], force: bool = False) -> bool:
-        """As `save`, but only the copy to the CPU is waited for.
+        """As `save`, but only the copy to the CPU is waited for: the host holds all of the state
+        until it is written.
 
         Raises:
             Exception: what an earlier one failed with.
@@ -131,30 +144,31 @@ class CheckpointManager:
         """Read a step into the tensors of `state_dict`, in place; other values are replaced.
 
         Raises:
-            ValueError: the step was not saved.
+            ValueError: the step was not saved, or it is not of this model: it lacks something, or
+                has a tensor with another shape. The text names it, and nothing has changed.
         """
         if step not in self.all_steps():
             raise ValueError(
                 f"CheckpointManager.restore: there is no step {step} in {self._path}, there are "
                 f"{self.all_steps()}"
             )
-        loaded = self._on_cpu(state_dict)
         reader = FileSystemReader(self._folder(step))
-        load(loaded, storage_reader=reader, no_dist=True)
-        with torch.no_grad():
-            for target, value in zip(_tensors(state_dict), _tensors(loaded), strict=True):
-                target.copy_(value)
-        for key, value in loaded.items():
-            if not isinstance(value, (torch.Tensor, dict, list, tuple)):
-                state_dict[key] = value
+        try:
+            load(state_dict, storage_reader=reader, planner=SPMDLoadPlanner(), no_dist=True)
+        except CheckpointException as error:
+            failure = next(iter(error.failures.values()))[0]
+            if not isinstance(failure, (ValueError, RuntimeError)):
+                raise
+            raise ValueError(
+                f"CheckpointManager.restore: step {step} in {self._path} does not fit the state: "
+                f"{failure}"
+            ) from error
 
     def all_steps(self) -> list[int]:
         """The steps that were saved, in order."""
-        return sorted(
-            int(folder.name)
-            for folder in self._path.iterdir()
-            if folder.name.isdigit() and (folder / _METADATA).exists()
-        )
+        names = {folder.name.removesuffix(_REPLACED) for folder in self._path.iterdir()}
+        steps = sorted(int(name) for name in names if name.isdigit())
+        return [step for step in steps if (self._folder(step) / _METADATA).exists()]
 
     def join(self) -> None:
         """Wait for what `save_async` has under way.
@@ -172,7 +186,11 @@ class CheckpointManager:
         return self._is_preempted.is_set()
 
     def _folder(self, step: int) -> pathlib.Path:
-        return self._path / str(step)
+        """Where a step is: of one that was to be replaced, the one before, if a process was killed
+        between its two names."""
+        folder = self._path / str(step)
+        replaced = folder.with_suffix(_REPLACED)
+        return replaced if replaced.exists() and not folder.exists() else folder
 
     def _on_cpu(self, state_dict: dict[str, Any]) -> dict[str, Any]:
         with _causes.because("saving of a checkpoint"):
@@ -188,12 +206,36 @@ class CheckpointManager:
         return copied
 
     def _write(self, step: int, state: dict[str, Any]) -> None:
-        writer = FileSystemWriter(self._folder(step), thread_count=self._num_threads)
-        save_in_parts(state, storage_writer=writer, no_dist=True)
+        self._tidy_up()
+        folder = self._path / str(step)
+        unfinished = folder.with_suffix(_UNFINISHED)
+        writer = FileSystemWriter(unfinished, thread_count=self._num_threads)
+        save_in_parts(state, storage_writer=writer, planner=SPMDSavePlanner(), no_dist=True)
+        if folder.exists():
+            folder.rename(folder.with_suffix(_REPLACED))
+        unfinished.rename(folder)
+        self._make_durable()
+        self._tidy_up()
         steps = self.all_steps()
         surplus = len(steps) - self._max_to_keep if self._max_to_keep else 0
         for old in steps[: max(0, surplus)]:
             shutil.rmtree(self._folder(old))
+
+    def _tidy_up(self) -> None:
+        """Remove what this process replaced, and what one left that was killed while it wrote."""
+        for replaced in self._path.glob(f"*{_REPLACED}"):
+            if replaced.with_suffix("").exists():
+                shutil.rmtree(replaced)
+        for unfinished in self._path.glob(f"*{_UNFINISHED}"):
+            shutil.rmtree(unfinished)
+
+    def _make_durable(self) -> None:
+        """The names of the folders are on the disk, as the files in them are already."""
+        descriptor = os.open(self._path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
     def _raise_failures(self) -> None:
         done = [future for future in self._pending if future.done()]
