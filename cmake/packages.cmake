@@ -74,7 +74,7 @@ message(STATUS "Building for torch ${TORCH_XLA_TORCH_VERSION}: ${TORCH_PACKAGE_D
 if(TORCH_XLA_TORCH_VERSION VERSION_LESS TORCH_XLA_OLDEST_TORCH)
   message(FATAL_ERROR "torch must be ${TORCH_XLA_OLDEST_TORCH} or newer, found ${version_line}")
 elseif(NOT TORCH_XLA_TORCH_VERSION VERSION_LESS TORCH_XLA_UNTESTED_TORCH)
-  message(WARNING "not tested with torch ${TORCH_XLA_TORCH_VERSION}: see docs/dev/new_torch.md")
+  message(WARNING "torch ${TORCH_XLA_TORCH_VERSION} is newer than those that are supported: see docs/dev/new_torch.md")
 endif()
 
 function(torch_xla_import_torch_library name)

@@ -6,6 +6,5 @@ VERSION: str
 TORCH: str
 """The minor version of torch whose classes the libraries share."""
 
-TESTED: tuple[str, str]
-"""The oldest minor version of torch that the sources are tested with, and the first that they are
-not."""
+SUPPORTED: tuple[str, str]
+"""The oldest minor version of torch that the sources are for, and the first that they are not."""

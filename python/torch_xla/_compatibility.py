@@ -46,7 +46,7 @@ def installed_beside() -> str | None:
 
 def _mismatch(installed: str) -> str:
     """What to do about a torch of another version than the libraries are for."""
-    oldest, untested = (tuple(map(int, each.split("."))) for each in _built_for.TESTED)
+    oldest, untested = (tuple(map(int, each.split("."))) for each in _built_for.SUPPORTED)
     numbers = tuple(map(int, _minor(installed).split(".")))
     last = f"{untested[0]}.{untested[1] - 1}"
     build = (
@@ -54,10 +54,10 @@ def _mismatch(installed: str) -> str:
         "--force-reinstall .`, which builds for the torch that is installed"
     )
     if numbers < oldest:
-        build = f"torch_xla needs torch {_built_for.TESTED[0]} or newer"
+        build = f"torch_xla needs torch {_built_for.SUPPORTED[0]} or newer"
     elif numbers >= untested:
         build += (
-            f"; torch_xla has been tested with torch {_built_for.TESTED[0]} to {last} "
+            f"; torch_xla supports torch {_built_for.SUPPORTED[0]} to {last} "
             "(docs/dev/new_torch.md)"
         )
     return (

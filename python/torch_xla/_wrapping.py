@@ -69,5 +69,5 @@ def to_wrap(owner: Any, name: str, *callers: Any) -> Any:
 def _message(what: str) -> str:
     return (
         f"torch {torch.__version__} is not one that torch_xla knows: {what}. Install a version "
-        "that it is tested with, or a newer torch_xla (docs/dev/new_torch.md says what to mend)"
+        "that it supports, or a newer torch_xla (docs/dev/new_torch.md says what to mend)"
     )

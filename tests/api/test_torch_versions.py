@@ -112,7 +112,7 @@ def test_fake_tensors_on_xla_are_on_a_numbered_device():
 
 
 def minors():
-    oldest, untested = (int(each.split(".")[1]) for each in _built_for.TESTED)
+    oldest, untested = (int(each.split(".")[1]) for each in _built_for.SUPPORTED)
     return oldest, untested
 
 
@@ -135,14 +135,14 @@ def test_torch_of_another_version_is_refused_with_what_to_run():
     text = import_with(other)
     assert f"is for torch {_built_for.TORCH}, but torch {other} is installed" in text
     assert "pip install --no-build-isolation --no-deps --force-reinstall ." in text
-    assert "tested" not in text
+    assert "supports" not in text
 
 
 def test_untested_torch_is_refused_with_how_to_build_for_it():
     oldest, untested = minors()
     text = import_with(f"2.{untested}.0a0+git1234")
     assert "pip install --no-build-isolation" in text
-    assert f"has been tested with torch 2.{oldest} to 2.{untested - 1}" in text
+    assert f"supports torch 2.{oldest} to 2.{untested - 1}" in text
 
 
 def test_old_torch_is_refused_with_the_oldest_that_does():
