@@ -20,7 +20,7 @@ FORMATTED := $(shell find src tests examples tools -name '*.cpp' -o -name '*.h')
 # Files are handed out whole: the counts that tests assert may depend on what their file ran before.
 PYTEST_FLAGS ?= --numprocesses auto --maxprocesses 4 --dist loadfile
 
-.PHONY: train test test-cpp test-release test-asan test-tsan test-plugin test-python bench \
+.PHONY: train test test-cpp test-release test-asan test-tsan test-plugin test-python test-torch bench \
         lint format tidy size docs site conformance endurance fuzz relock setup install clean
 
 train: install
@@ -65,6 +65,22 @@ test-plugin: $(ENVIRONMENT) install
 	build/release/pjrt_test '[PJRT_LIBRARY_PATH]'
 
 test-python: $(ENVIRONMENT) install
+	pytest $(PYTEST_FLAGS)
+
+# The same with another torch, in an environment and a build folder of its own:
+# make test-torch VERSION=2.15.0 PYTEST_FLAGS="tests/views". docs/dev/new_torch.md tells what to look at.
+OTHER := build/torch-$(VERSION)
+test-torch:
+	test -n "$(VERSION)" || { echo "test-torch: which one? VERSION=2.15.0" >&2; exit 1; }
+	test -x $(OTHER)/venv/bin/python || $(PYTHON) -m venv $(OTHER)/venv
+	sed '/^torch==/d' requirements/lock.txt > $(OTHER)/lock.txt
+	sed '/^torch==/d' requirements/train.txt > $(OTHER)/requirements.txt
+	sed '/^-r/d; /^# lint/,$$d' requirements/dev.txt >> $(OTHER)/requirements.txt
+	export PATH=$(CURDIR)/$(OTHER)/venv/bin:$$PATH && \
+	$(INSTALL) torch==$(VERSION) && \
+	$(INSTALL) torch==$(VERSION) -r $(OTHER)/requirements.txt -c $(OTHER)/lock.txt && \
+	$(INSTALL) --no-build-isolation --no-deps --force-reinstall \
+	  --config-settings=build-dir=$(OTHER)/release . && \
 	pytest $(PYTEST_FLAGS)
 
 # The script's own folder comes first in sys.path, so that the installed package is measured.

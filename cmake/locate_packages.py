@@ -1,9 +1,13 @@
 """Prints where Python finds the packages that the build takes headers and libraries from.
 
-One line `NAME=directory` each, for packages that are installed; nothing is imported.
+One line `NAME=directory` each, for packages that are installed; nothing is imported. What is
+installed beside the interpreter counts also where pip hides it, in an environment that it made for
+the build.
 """
 
-import importlib.util
+import sys
+import sysconfig
+from importlib.machinery import ModuleSpec, PathFinder
 
 PACKAGES = {
     "TORCH": "torch",
@@ -13,16 +17,18 @@ PACKAGES = {
 
 
 def directory_of(package: str) -> str | None:
-    try:
-        spec = importlib.util.find_spec(package)
-    except ModuleNotFoundError:
-        return None
-    if spec is None or not spec.submodule_search_locations:
-        return None
-    return next(iter(spec.submodule_search_locations))
+    path = [*sys.path, sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
+    spec: ModuleSpec | None = None
+    for part in package.split("."):
+        spec = PathFinder.find_spec(part, path)
+        if spec is None or not spec.submodule_search_locations:
+            return None
+        path = list(spec.submodule_search_locations)
+    return path[0]
 
 
-for name, package in PACKAGES.items():
-    directory = directory_of(package)
-    if directory is not None:
-        print(f"{name}={directory}")
+if __name__ == "__main__":
+    for name, package in PACKAGES.items():
+        directory = directory_of(package)
+        if directory is not None:
+            print(f"{name}={directory}")

@@ -8,7 +8,7 @@ set(FFI_INCLUDE_DIR "" CACHE PATH "Folder of xla/ffi/api/c_api.h (default: from 
 set(TORCH_XLA_HEADER_PACKAGES xla-cpu-pjrt==0.0.1 jaxlib==0.10.2)
 
 execute_process(
-  COMMAND "${Python_EXECUTABLE}" -I "${CMAKE_CURRENT_LIST_DIR}/locate_packages.py"
+  COMMAND "${Python_EXECUTABLE}" -P "${CMAKE_CURRENT_LIST_DIR}/locate_packages.py"
   OUTPUT_VARIABLE located OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
 string(REPLACE "\n" ";" located "${located}")
 foreach(line IN LISTS located)
@@ -66,12 +66,15 @@ endif()
 # and three libraries are all that is needed.
 if(NOT TORCH_PACKAGE_DIR)
   message(FATAL_ERROR "PyTorch is not installed for ${Python_EXECUTABLE}; "
-                      "install torch ${TORCH_XLA_TORCH_VERSION}, or set TORCH_XLA_WITH_TORCH=OFF")
+                      "install torch, or set TORCH_XLA_WITH_TORCH=OFF")
 endif()
 file(STRINGS "${TORCH_PACKAGE_DIR}/version.py" version_line REGEX "^__version__ = ")
-if(NOT version_line MATCHES "'${TORCH_XLA_TORCH_VERSION}[.]")
-  message(FATAL_ERROR "a build serves one minor version of PyTorch, ${TORCH_XLA_TORCH_VERSION}; "
-                      "found ${version_line}")
+string(REGEX MATCH "[0-9]+[.][0-9]+" TORCH_XLA_TORCH_VERSION "${version_line}")
+message(STATUS "Building for torch ${TORCH_XLA_TORCH_VERSION}: ${TORCH_PACKAGE_DIR}")
+if(TORCH_XLA_TORCH_VERSION VERSION_LESS TORCH_XLA_OLDEST_TORCH)
+  message(FATAL_ERROR "torch must be ${TORCH_XLA_OLDEST_TORCH} or newer, found ${version_line}")
+elseif(NOT TORCH_XLA_TORCH_VERSION VERSION_LESS TORCH_XLA_UNTESTED_TORCH)
+  message(WARNING "torch ${TORCH_XLA_TORCH_VERSION} is newer than those that are supported: see docs/dev/new_torch.md")
 endif()
 
 function(torch_xla_import_torch_library name)

@@ -33,6 +33,14 @@ if(python_sources)
   list(APPEND package_targets _XLAC)
 endif()
 
+# A mismatch is seen before the libraries are loaded.
+set(built_for_folder "${PROJECT_BINARY_DIR}")
+if(TORCH_XLA_INPLACE)
+  set(built_for_folder "${PROJECT_SOURCE_DIR}/python/torch_xla")
+endif()
+configure_file("${PROJECT_SOURCE_DIR}/cmake/built_for.py.in" "${built_for_folder}/_built_for.py" @ONLY)
+install(FILES "${built_for_folder}/_built_for.py" DESTINATION torch_xla)
+
 if(TORCH_XLA_INPLACE)
   set_target_properties(${package_targets} PROPERTIES
     LIBRARY_OUTPUT_DIRECTORY "${PROJECT_SOURCE_DIR}/python/torch_xla")

@@ -51,9 +51,10 @@ DECOMPOSITIONS: dict[str, tuple[str, ...]] = {
         *("_coalesced", "ccol_indices", "col_indices", "crow_indices", "indices"),
         *("is_coalesced", "row_indices", "values"),
     ),
+    "`tensor.data = other` as an operator, in newer versions": ("shallow_copy_data_",),
     "Other devices' names for what has a lowering under its own; nothing here calls them": (
         *("_grid_sampler_2d_cpu_fallback", "_grid_sampler_2d_cpu_fallback_backward"),
-        *("_nnpack_spatial_convolution", "_philox_normal", "_philox_uniform"),
+        *("_nnpack_spatial_convolution", "_philox_normal", "_philox_randint", "_philox_uniform"),
         "_scaled_dot_product_fused_attention_overrideable",
         "_scaled_dot_product_fused_attention_overrideable_backward",
     ),

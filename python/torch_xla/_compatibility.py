@@ -6,7 +6,7 @@ import sys
 
 import torch
 
-BUILT_FOR = "2.13"
+from torch_xla import _built_for
 
 
 def _distributions() -> list[tuple[str, str]]:
@@ -27,11 +27,15 @@ def _distributions() -> list[tuple[str, str]]:
     return found
 
 
+def _minor(version: str) -> str:
+    return ".".join(version.partition("+")[0].split(".")[:2])
+
+
 def installed_beside() -> str | None:
     """What to do about another torch_xla, if one is installed: its files and ours have the same
     names."""
     for version, folder in _distributions():
-        if not version.startswith(f"{BUILT_FOR}."):
+        if _minor(version) != _minor(_built_for.VERSION):
             return (
                 f"torch_xla {version}, another distribution of that name, is in {folder}, "
                 "beside this one, and each overwrites the other's files: run `pip uninstall "
@@ -40,18 +44,36 @@ def installed_beside() -> str | None:
     return None
 
 
+def _mismatch(installed: str) -> str:
+    """What to do about a torch of another version than the libraries are for."""
+    oldest, untested = (tuple(map(int, each.split("."))) for each in _built_for.SUPPORTED)
+    numbers = tuple(map(int, _minor(installed).split(".")))
+    last = f"{untested[0]}.{untested[1] - 1}"
+    build = (
+        "in a copy of its sources, run `pip install --no-build-isolation --no-deps "
+        "--force-reinstall .`, which builds for the torch that is installed"
+    )
+    if numbers < oldest:
+        build = f"torch_xla needs torch {_built_for.SUPPORTED[0]} or newer"
+    elif numbers >= untested:
+        build += (
+            f"; torch_xla supports torch {_built_for.SUPPORTED[0]} to {last} "
+            "(docs/dev/new_torch.md)"
+        )
+    return (
+        f"this build of torch_xla is for torch {_built_for.TORCH}, but torch {installed} is "
+        f"installed: {build}; or install torch=={_built_for.TORCH}.*"
+    )
+
+
 def check() -> None:
     """Raise ImportError unless torch has the version that this build was made for, and no other
     torch_xla is installed."""
     beside = installed_beside()
     if beside is not None:
         raise ImportError(beside)
-    installed = ".".join(torch.__version__.split("+")[0].split(".")[:2])
-    if installed != BUILT_FOR:
-        raise ImportError(
-            f"this build of torch_xla is for torch {BUILT_FOR}, but torch {torch.__version__} is "
-            f"installed; install torch=={BUILT_FOR}.*, or the torch_xla of version {installed}"
-        )
+    if _minor(torch.__version__) != _built_for.TORCH:
+        raise ImportError(_mismatch(torch.__version__))
 
 
 check()

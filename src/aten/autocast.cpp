@@ -6,14 +6,13 @@
 #include <ATen/autocast_mode.h>
 #include <torch/library.h>
 
+#include "aten/torch_differences.h"
+
 namespace torch_xla::aten {
 namespace {
 
-// The lists spell PyTorch's types without their namespace.
-using at::IntArrayRef;
-using at::Scalar;
-using at::ScalarType;
-using at::Tensor;
+// The lists spell PyTorch's types without their namespace, in each version other ones.
+using namespace at;
 
 at::Tensor refuse_binary_cross_entropy(const at::Tensor&, const at::Tensor&,
                                        const std::optional<at::Tensor>&, std::int64_t) {
@@ -34,6 +33,7 @@ at::Tensor refuse_binary_cross_entropy(const at::Tensor&, const at::Tensor&,
 TORCH_LIBRARY_IMPL(aten, AutocastXLA, m) {
   AT_FORALL_LOWER_PRECISION_FP(TORCH_XLA_LOWER_PRECISION)
   AT_FORALL_FP32(TORCH_XLA_FP32)
+  TORCH_XLA_FORALL_UNLISTED_FP32(TORCH_XLA_FP32)
   AT_FORALL_FP32_SET_OPT_DTYPE(TORCH_XLA_FP32_DTYPE)
   AT_FORALL_DIFFERENT_REDISPATCH_SIGNATURE(TORCH_XLA_APPEND_DTYPE)
   AT_FORALL_PROMOTE(TORCH_XLA_PROMOTE)

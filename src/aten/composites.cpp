@@ -5,6 +5,7 @@
 #include "aten/registration.h"
 
 #include <ATen/Context.h>
+#include <ATen/ExpandUtils.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/_chunk_cat_compositeexplicitautograd_dispatch.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>

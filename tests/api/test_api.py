@@ -6,14 +6,17 @@ import collections
 import importlib
 import io
 import threading
+import tomllib
 
 import pytest
 import torch
+from clone import ROOT
 from torch import nn
 
 import torch_xla
 import torch_xla.core.xla_model as xm
 import torch_xla.runtime as xr
+from torch_xla import _built_for
 from torch_xla.debug import metrics
 from torch_xla.utils.utils import SampleGenerator
 
@@ -52,9 +55,9 @@ def test_names_are_there(module):
     assert [name for name in NAMES[module].split() if not hasattr(found, name)] == []
 
 
-def test_version_is_that_of_torch():
-    torch_minor = ".".join(torch.__version__.split(".")[:2])
-    assert torch_xla.__version__.startswith(torch_minor + ".")
+def test_version_is_that_of_the_project():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert torch_xla.__version__ == _built_for.VERSION == project["version"]
 
 
 def test_xla_device(device):

@@ -69,7 +69,10 @@ def test_source_distribution_has_the_sources_and_nothing_else(tmp_path):
     )
     if listed.returncode != 0:
         pytest.skip("not a clone of git's")
-    code = "import sys, scikit_build_core.build as b; b.build_sdist(sys.argv[1])"
+    code = (
+        "import sys; sys.path.append('cmake'); import build_backend; "
+        "build_backend.build_sdist(sys.argv[1])"
+    )
     subprocess.run([sys.executable, "-c", code, tmp_path], cwd=ROOT, check=True, timeout=300)
     (path,) = tmp_path.glob("*.tar.gz")
     with tarfile.open(path) as archive:
@@ -77,3 +80,39 @@ def test_source_distribution_has_the_sources_and_nothing_else(tmp_path):
     assert set(listed.stdout.split()) <= names
     assert {name.partition("/")[0] for name in names} & {".venv", "build", ".git"} == set()
     assert {"LICENSE", "README.md", "pyproject.toml", "CMakeLists.txt", "PKG-INFO"} <= names
+
+
+def test_build_asks_for_torch_only_where_none_is_installed():
+    pytest.importorskip("scikit_build_core", reason="it makes the packages")
+    code = """if True:
+        import sys; sys.path.append("cmake")
+        import build_backend
+        for made in (
+            build_backend.get_requires_for_build_wheel,
+            build_backend.get_requires_for_build_editable,
+        ):
+            assert not [each for each in made() if each.startswith("torch")], made()
+            found, build_backend.directory_of = build_backend.directory_of, lambda package: None
+            print([each for each in made() if each.startswith("torch")])
+            build_backend.directory_of = found
+        """
+    run = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=300
+    )
+    assert run.returncode == 0, run.stderr
+    (needed,) = (each for each in PROJECT["dependencies"] if each.startswith("torch"))
+    assert run.stdout.splitlines() == [f"['{needed}']"] * 2
+
+
+def test_what_is_installed_is_found_where_pip_hides_it():
+    """pip's environment for a build has a path of its own, and the interpreter of the installed."""
+    code = (
+        "import sys; sys.path = [p for p in sys.path if 'site-packages' not in p] + ['cmake']\n"
+        "import locate_packages as l\n"
+        "assert not l.directory_of('torch.no_such_module') and not l.directory_of('no_such')\n"
+        "print(l.directory_of('torch'))"
+    )
+    run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    import torch
+
+    assert run.stdout.strip() == torch.__path__[0], run.stderr

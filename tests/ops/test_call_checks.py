@@ -7,6 +7,7 @@ import math
 
 import pytest
 import torch
+from pinned_torch import IS_OLDER
 from torch import fft, linalg
 from torch.autograd import forward_ad
 from torch.nn import functional
@@ -40,6 +41,8 @@ def outcome(function):
 @pytest.mark.parametrize("name", CONVERSIONS)
 @pytest.mark.parametrize(("dtype", "value"), DTYPES_AND_VALUES, ids=str)
 def test_number_that_the_dtype_cannot_hold_is_refused(name, dtype, value, device):
+    if IS_OLDER and (name, dtype, value) == ("clamp", torch.float32, 1j):
+        pytest.skip("the older message names float where all others name double")
     want = outcome(lambda: CONVERSIONS[name](torch.ones(3, dtype=dtype), value))
     got = outcome(lambda: CONVERSIONS[name](torch.ones(3, dtype=dtype, device=device), value))
     assert got == want
@@ -193,6 +196,8 @@ def test_negative_sizes_are_refused_in_the_same_words(name, size, device):
 
 @pytest.mark.parametrize("name", BAD_CALLS)
 def test_bad_call_is_refused_in_the_same_words(name, device):
+    if IS_OLDER and name == "arange":
+        pytest.skip("the older kernel divides by the step, 0 as an integer: SIGFPE")
     want = outcome(lambda: BAD_CALLS[name](torch.rand(2, 3)))
     assert want is not None
     assert outcome(lambda: BAD_CALLS[name](torch.rand(2, 3).to(device))) == want

@@ -6,14 +6,24 @@ import subprocess
 import sys
 
 import op_coverage
+import pytest
 from clone import ROOT
 from decompositions import DECOMPOSITIONS
+from pinned_torch import IS_PINNED, PINNED
 
 import torch_xla
 
 SCRIPT = ROOT / "tools" / "op_coverage.py"
 
+# What some supported torch has no operators for: newer ones, and one that went.
+NOT_EVERYWHERE = {
+    *("_foreach_clone", "_foreach_mm"),
+    *("_upsample_lanczos2d_aa", "_upsample_lanczos2d_aa_backward"),
+    "cholesky",
+}
 
+
+@pytest.mark.skipif(not IS_PINNED, reason=f"the page is of torch {PINNED}")
 def test_page_is_current():
     done = subprocess.run(
         [sys.executable, SCRIPT, "--check"],
@@ -26,11 +36,16 @@ def test_page_is_current():
 
 
 def test_every_lowering_fits_an_operator():
-    assert torch_xla._XLAC._registration_problems() == []
+    allowed = {f"{name}: this torch has no operator of that name" for name in NOT_EVERYWHERE}
+    assert set(torch_xla._XLAC._registration_problems()) <= (set() if IS_PINNED else allowed)
 
 
 def test_decompositions_are_those_listed():
     listed = [name for names in DECOMPOSITIONS.values() for name in names]
     assert len(listed) == len(set(listed))
     lowered = set(torch_xla._XLAC._lowered_operators())
-    assert op_coverage.decomposed(op_coverage.overloads(), lowered) == set(listed)
+    overloads = op_coverage.overloads()
+    found = op_coverage.decomposed(overloads, lowered)
+    # The list holds those of all versions of torch, but for names of dimensions, which are gone.
+    assert {name for name in found if not name.endswith("names")} <= set(listed)
+    assert not IS_PINNED or found == {name for name in listed if name in overloads}

@@ -11,6 +11,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from torch_xla._replicas import functional
+from torch_xla._wrapping import to_wrap
 
 
 class _Sum(torch.autograd.Function):
@@ -73,7 +74,7 @@ def _track(norm: nn.modules.batchnorm._BatchNorm, mean: Tensor, var: Tensor) -> 
 
 def install() -> None:
     """Let `torch.nn.SyncBatchNorm` take tensors of the device in training."""
-    original: Callable[[nn.SyncBatchNorm, Tensor], Tensor] = nn.SyncBatchNorm.forward
+    original: Callable[[nn.SyncBatchNorm, Tensor], Tensor] = to_wrap(nn.SyncBatchNorm, "forward")
     if hasattr(original, "__wrapped__"):
         return
 

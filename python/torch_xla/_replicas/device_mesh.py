@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from torch_xla._replicas import world
 from torch_xla._spmd.mode import is_spmd
+from torch_xla._wrapping import to_wrap
 
 
 def is_of_replicas(mesh: Any) -> bool:
@@ -24,7 +25,7 @@ def install() -> None:
     """Let `DeviceMesh("xla", ...)` make process groups in a job of several."""
     from torch.distributed.device_mesh import DeviceMesh
 
-    make: Callable[..., None] = DeviceMesh.__init__
+    make: Callable[..., None] = to_wrap(DeviceMesh, "__init__")
     if hasattr(make, "__wrapped__"):
         return
 

@@ -15,14 +15,17 @@ from typing import Any
 import torch
 import torch.utils.checkpoint
 
+from torch_xla import _torch_differences
 from torch_xla._capture.optimization_barrier import behind_barrier
+from torch_xla._wrapping import to_wrap
 
 
 def install() -> None:
     """Put the barrier where `torch.utils.checkpoint` computes again."""
     module: Any = torch.utils.checkpoint
-    make_generator = module._checkpoint_without_reentrant_generator
-    detach_variable = module.detach_variable
+    generator = _torch_differences.checkpoint_generator(module)
+    make_generator = to_wrap(module, generator, module.checkpoint)
+    detach_variable = to_wrap(module, "detach_variable", module.CheckpointFunction.backward)
 
     @functools.wraps(make_generator)
     def with_barrier(fn: Callable[..., Any], *rest: Any, **kwargs: Any) -> Any:
@@ -35,7 +38,7 @@ def install() -> None:
         return make_generator(again, *rest, **kwargs)
 
     @functools.wraps(detach_variable)
-    def detachedbehind_barrier(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    def detached_behind_barrier(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
         detached = detach_variable(inputs)
         with torch.no_grad():
             moved = behind_barrier(detached)
@@ -44,5 +47,5 @@ def install() -> None:
             for m, d in zip(moved, detached, strict=True)
         )
 
-    module._checkpoint_without_reentrant_generator = with_barrier
-    module.detach_variable = detachedbehind_barrier
+    setattr(module, generator, with_barrier)
+    module.detach_variable = detached_behind_barrier

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from torch_xla._torch import late_changes, module_moves, streams
+from torch_xla._wrapping import to_wrap
 
 # Kept: a registration ends with its library. The operators are defined when FSDP is imported.
 _library = torch.library.Library("fsdp", "IMPL")
@@ -62,12 +63,12 @@ def _move_states(original: Callable[..., None]) -> Callable[..., None]:
 
 
 def _change(module: Any) -> None:
-    module._move_states_to_device = _move_states(module._move_states_to_device)
+    module._move_states_to_device = _move_states(to_wrap(module, "_move_states_to_device"))
 
 
 def _announce_stream() -> None:
     """FSDP asks `torch.accelerator`, which knows no device of this kind, for its stream."""
-    original = torch.accelerator.current_stream
+    original = to_wrap(torch.accelerator, "current_stream")
 
     @functools.wraps(original)
     def current_stream(device: Any = None, /) -> Any:

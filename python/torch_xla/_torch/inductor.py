@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from torch_xla._torch import late_changes
+from torch_xla._wrapping import to_wrap
 
 
 def _tensors_of(graph: Any, inputs: Any) -> Iterator[torch.Tensor]:
@@ -38,7 +39,7 @@ def _refuse_xla(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _change(module: Any) -> None:
-    module.compile_fx = _refuse_xla(module.compile_fx)
+    module.compile_fx = _refuse_xla(to_wrap(module, "compile_fx"))
 
 
 def install() -> None:

@@ -9,30 +9,33 @@ import importlib
 import importlib.util
 import pathlib
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from typing import Any
 
 import torch
 
-from torch_xla import _XLAC, _background, _plugins
+from torch_xla import _XLAC, _background, _plugins, _torch_differences
 from torch_xla._torch import (
     annotated_modules,
     checkpointing,
     device_module,
     fully_shard,
     inductor,
+    late_changes,
     module_moves,
     serialization,
     storages,
 )
+from torch_xla._wrapping import to_wrap
 
 
 def _seed_along() -> None:
     """`torch.manual_seed` and `torch.seed` seed xla devices too. Both call this function of
     torch for devices that it does not know."""
-    original = torch.random._seed_custom_device
+    random = torch.random
+    original = to_wrap(random, "_seed_custom_device", random.manual_seed, random.seed)
 
     @functools.wraps(original)
     def _seed_custom_device(seed: int) -> None:
@@ -48,7 +51,9 @@ def _announce_devices(function: str, modules: Iterable[str]) -> None:
     By name: `torch.optim` hides some of its modules. Each has its own reference to the function.
     """
     loaded = [importlib.import_module(f"torch.{module}") for module in modules]
-    original = getattr(loaded[0], function)
+    for module in loaded[1:]:
+        to_wrap(module, function)
+    original = to_wrap(loaded[0], function)
 
     @functools.wraps(original)
     def with_xla(*args: Any, **kwargs: Any) -> list[str]:
@@ -76,7 +81,7 @@ def _copy_where_the_cpu_copies() -> None:
     """`Tensor.contiguous()` returns the tensor itself where `is_contiguous()` is true, which it is
     for most xla tensors, so that a write to the result would reach the tensor. Here the strides
     decide."""
-    original = torch.Tensor.contiguous
+    original: Callable[..., torch.Tensor] = to_wrap(torch.Tensor, "contiguous")
 
     @functools.wraps(original)
     def contiguous(
@@ -113,16 +118,9 @@ def _number_fake_devices() -> None:
     """A fake tensor made on "xla", as by `torch.ones(2, device="xla")` in a compiled function, is
     on the current device. PyTorch gives a number to devices of its own kinds alone, and takes "xla"
     and "xla:0" for two."""
-    fake_tensor = sys.modules.get("torch._subclasses.fake_tensor")
-    original = getattr(fake_tensor, "_is_indexed_device_type", None)
-    if original is None:
-        return
-
-    @functools.wraps(original)
-    def _is_indexed_device_type(device_type: str) -> bool:
-        return device_type == "xla" or bool(original(device_type))
-
-    fake_tensor._is_indexed_device_type = _is_indexed_device_type  # type: ignore[union-attr]
+    late_changes.when_imported(
+        "torch._subclasses.fake_tensor", _torch_differences.number_fake_devices
+    )
 
 
 class _FinderOfOpenxla(MetaPathFinder):

@@ -17,6 +17,7 @@ import torch
 from torch.nn import Module, Parameter
 
 from torch_xla import _XLAC
+from torch_xla._wrapping import to_wrap
 
 _Convert = Callable[[torch.Tensor], torch.Tensor]
 _Apply = Callable[[Module, _Convert, bool], Module]
@@ -104,7 +105,7 @@ def _tie_again(
 
 def install() -> None:
     """Wrap `Module._apply`, which all of a module's moves and conversions go through."""
-    original: _Apply = Module._apply
+    original: _Apply = to_wrap(Module, "_apply", Module.to)
 
     @functools.wraps(original)
     def _apply(self: Module, fn: _Convert, recurse: bool = True) -> Module:

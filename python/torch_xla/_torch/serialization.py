@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from torch_xla import _XLAC, _devices, _saving
+from torch_xla._wrapping import to_wrap
 
 _Part = tuple[torch.dtype, int, tuple[int, ...], tuple[int, ...]]
 
@@ -121,7 +122,9 @@ def _rebuild_tensors() -> None:
     """PyTorch rebuilds a saved or copied tensor of a device without storage by `data.to(device)`,
     which is no leaf if `data` requires gradients; then it fails to set `requires_grad`. And for
     such a tensor it takes no function as `map_location`."""
-    original: Callable[..., torch.Tensor] = torch._utils._rebuild_device_tensor_from_cpu_tensor
+    original: Callable[..., torch.Tensor] = to_wrap(
+        torch._utils, "_rebuild_device_tensor_from_cpu_tensor", torch.Tensor._reduce_ex_internal
+    )
     state = torch.serialization._serialization_tls
 
     @functools.wraps(original)
@@ -145,7 +148,9 @@ def _rebuild_tensors() -> None:
 def _upload_when_read() -> None:
     """Files of `_use_new_zipfile_serialization=False` have the values behind the tensors, so that
     tensors on an xla device are made too early. They get their values at the end."""
-    original: Callable[..., Any] = torch.serialization._legacy_load
+    original: Callable[..., Any] = to_wrap(
+        torch.serialization, "_legacy_load", torch.serialization.load
+    )
     state = torch.serialization._serialization_tls
 
     @functools.wraps(original)
@@ -166,7 +171,7 @@ def _upload_when_read() -> None:
 def _refuse_views() -> None:
     """`torch.save` of an xla tensor together with a view of it: each would be saved by itself, and
     after a load a write to one would not reach the other."""
-    original: Callable[..., None] = torch.save
+    original: Callable[..., None] = to_wrap(torch, "save")
 
     @functools.wraps(original)
     def save(obj: object, *args: Any, **kwargs: Any) -> None:

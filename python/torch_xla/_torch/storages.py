@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import functools
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from torch_xla import _XLAC
+from torch_xla._wrapping import to_wrap
 
 
 def _have_addresses() -> None:
     """Asked for the address of an xla tensor's memory, PyTorch raises. Programs ask to find out
     what shares memory: addresses are made up, one range per storage, and nothing is there."""
-    of_storage, of_tensor = torch.UntypedStorage.data_ptr, torch.Tensor.data_ptr
+    of_storage = to_wrap(torch.UntypedStorage, "data_ptr")
+    of_tensor = to_wrap(torch.Tensor, "data_ptr")
 
     @functools.wraps(of_storage)
     def storage_data_ptr(self: torch.UntypedStorage) -> int:
@@ -32,7 +35,7 @@ def _need_no_pinned_memory() -> None:
     """PyTorch would say that the library of xla was not loaded; and data loaders, which
     accelerate and transformers ask for pinned memory, that there is no accelerator."""
     warnings.filterwarnings("ignore", "'pin_memory' argument is set as true but no accelerator")
-    original = torch.Tensor.pin_memory
+    original: Callable[..., torch.Tensor] = to_wrap(torch.Tensor, "pin_memory")
 
     @functools.wraps(original)
     def pin_memory(self: torch.Tensor, device: Any = None) -> torch.Tensor:
@@ -50,7 +53,7 @@ def _need_no_pinned_memory() -> None:
 def _are_resized() -> None:
     """FSDP gives the memory of whole parameters back by resizing their storage to 0 bytes, and
     takes it again by resizing it to what it was."""
-    original = torch.UntypedStorage.resize_
+    original = to_wrap(torch.UntypedStorage, "resize_")
 
     @functools.wraps(original)
     def resize_(self: torch.UntypedStorage, nbytes: int) -> torch.UntypedStorage:
