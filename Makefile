@@ -143,6 +143,7 @@ conformance: $(ENVIRONMENT) install
 else
 conformance: $(ENVIRONMENT) install
 	python tools/conformance --out tools/conformance/float32.txt
+	GENERATION=all python -m pytest tests/clients/test_generation.py
 	$(MAKE) docs
 endif
 

@@ -6,6 +6,7 @@
 #include "hlo/builder.h"
 #include "hlo/constraint_error.h"
 #include "hlo/ops.h"
+#include "ops/bounded.h"
 #include "ops/partitioned.h"
 #include "ops/registry.h"
 #include "ops/trace_emitter.h"
@@ -28,17 +29,30 @@ namespace {
 class Module {
  public:
   Module(const graph::Trace& trace, const Target& target, std::span<const Donation> donations,
-         const Numbers& numbers, const Partition& partition)
+         const Numbers& numbers, const Partition& partition, const Bounds* bounds)
       : trace_(trace), target_(target), partition_(partition) {
     builder_.set_default_precision(target.precision);
-    for (const graph::DataPtr& leaf : trace.leaves) {
-      leaves_.push_back(builder_.parameter(leaf->shape()));
+    if (bounds != nullptr) bounded_.emplace(trace, *bounds);
+    for (std::size_t i = 0; i < trace.leaves.size(); ++i) {
+      base::Shape shape = trace.leaves[i]->shape();
+      if (bounded_.has_value()) {
+        shape.dims = bounded_->leaf_dims(i);
+        program_.leaves.push_back(shape.dims);
+      }
+      leaves_.push_back(builder_.parameter(shape));
     }
     for (const Donation& donation : donations) {
+      const bool is_alike = !bounded_.has_value() || bounded_->leaf_dims(donation.leaf) ==
+                                                         bounded_->root_dims(donation.root);
+      if (!is_alike) continue;
       builder_.set_parameter_attribute(donation.leaf, "tf.aliasing_output",
                                        base::str(donation.root, " : i32"));
     }
     address_slots(numbers);
+    const std::size_t first_variable = program_.ints.size();
+    for (std::size_t i = 0; bounds != nullptr && i < bounds->bounds.size(); ++i) {
+      program_.ints.push_back(static_cast<std::uint32_t>(trace.numbers.size() + i));
+    }
     if (!program_.floats.empty()) {
       floats_.vector = vector_parameter(DType::kFloat64, program_.floats.size());
       floats_.elements.resize(program_.floats.size());
@@ -46,6 +60,9 @@ class Module {
     if (!program_.ints.empty()) {
       ints_.vector = vector_parameter(DType::kInt64, program_.ints.size());
       ints_.elements.resize(program_.ints.size());
+    }
+    for (std::size_t i = first_variable; i < program_.ints.size(); ++i) {
+      variables_.push_back(element({DType::kInt64}, i));
     }
     if (partition.num_devices > 1) {
       whole_ = &find_whole();
@@ -55,14 +72,24 @@ class Module {
 
   Program run() {
     const auto slots = [this](std::size_t step) { return slots_of(step); };
-    const std::vector<Value> roots =
-        emit_trace(builder_, target_, trace_, std::move(leaves_), slots);
+    const std::vector<Value> roots = emit_roots(slots);
     if (partition_.num_devices > 1) place_results(roots);
     program_.text = builder_.finish(roots);
     return std::move(program_);
   }
 
  private:
+  std::vector<Value> emit_roots(const SlotValues& slots) {
+    if (!bounded_.has_value()) {
+      return emit_trace(builder_, target_, trace_, std::move(leaves_), slots);
+    }
+    for (std::size_t i = 0; i < trace_.roots.size(); ++i) {
+      program_.roots.push_back(bounded_->root_dims(i));
+    }
+    const BoundedEmission bounded{*bounded_, std::move(variables_)};
+    return emit_trace(builder_, target_, trace_, std::move(leaves_), slots, &bounded);
+  }
+
   // Whole arrays lie on the mesh that the others are split over: Shardy takes no notice of those on
   // another one.
   const base::Sharding& find_whole() const {
@@ -167,6 +194,8 @@ class Module {
   const Target& target_;
   const Partition& partition_;
   const base::Sharding* whole_ = nullptr;  // of a partitioned program
+  std::optional<BoundedTrace> bounded_;
+  std::vector<Value> variables_;  // of a bounded program
   hlo::Builder builder_;
   Program program_;
   std::vector<Value> leaves_;
@@ -179,9 +208,9 @@ class Module {
 }  // namespace
 
 Program lower(const graph::Trace& trace, const Target& target, std::span<const Donation> donations,
-              const Numbers& numbers, const Partition& partition) {
+              const Numbers& numbers, const Partition& partition, const Bounds* bounds) {
   const PartitionedScope scope(partition.num_devices > 1);
-  return Module(trace, target, donations, numbers, partition).run();
+  return Module(trace, target, donations, numbers, partition, bounds).run();
 }
 
 std::vector<std::optional<Shape>> infer(const graph::Entry& partial, std::string_view platform) {

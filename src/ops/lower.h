@@ -43,6 +43,8 @@ struct Partition {
   std::span<const base::Sharding* const> roots = {};
 };
 
+struct Bounds;
+
 // A module whose function `main` takes, in order: one parameter per leaf of the trace; if there are
 // any, one f64 vector of all numbers that are data and floats; likewise one s64 vector of all
 // others (a uint64 as its bits). It returns one result per root.
@@ -51,13 +53,18 @@ struct Program {
   // Which of the trace's numbers are in the vectors. Empty: there is no such parameter.
   std::vector<std::uint32_t> floats;
   std::vector<std::uint32_t> ints;
+  // Of a program with bounds: the dimensions of its parameters for leaves, and of its results.
+  std::vector<base::Dims> leaves;
+  std::vector<base::Dims> roots;
 };
 
 // Throws base::Error naming the operator that cannot be lowered. Never recursive in the graph's
-// depth. The nodes' operands may have been dropped since the walk.
+// depth. The nodes' operands may have been dropped since the walk. With `bounds`, the program is
+// for all sizes up to these (ops/bounded.h), whose values are data like the trace's numbers and
+// counted behind them; throws where no rule says how.
 Program lower(const graph::Trace& trace, const Target& target,
               std::span<const Donation> donations = {}, const Numbers& numbers = {},
-              const Partition& partition = {});
+              const Partition& partition = {}, const Bounds* bounds = nullptr);
 
 // The types of the results of a call whose entry has everything but its outputs; nullopt stands for
 // an undefined tensor.

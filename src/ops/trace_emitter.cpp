@@ -127,12 +127,13 @@ constexpr std::size_t kLongChain = 32;
 class TraceEmitter {
  public:
   TraceEmitter(hlo::Builder& builder, const Target& target, const graph::Trace& trace,
-               std::vector<Value> leaves, const SlotValues& slots)
+               std::vector<Value> leaves, const SlotValues& slots, const BoundedEmission* bounded)
       : builder_(builder),
         target_(target),
         trace_(trace),
         leaves_(std::move(leaves)),
-        slots_(slots) {
+        slots_(slots),
+        bounded_(bounded) {
     // See src/aten/barrier_kernel.cpp.
     if (target.has_host_kernels) builder.set_barrier_call("torch_xla.optimization_barrier");
   }
@@ -213,7 +214,8 @@ class TraceEmitter {
 
   void add_step(std::uint32_t index) {
     const graph::Trace::Step& step = trace_.steps[index];
-    const graph::Entry& entry = *step.node->entry();
+    const graph::Entry& entry =
+        bounded_ == nullptr ? *step.node->entry() : bounded_->trace.call(index).entry;
     const graph::Op& op = *entry.op;
     if (target_.has_locations) set_location(*step.node);
     try {
@@ -271,6 +273,12 @@ class TraceEmitter {
       std::tie(context.agreement, context.number_in_agreement) = found->second;
     }
     const bool reads_second = entry.outputs.size() > 1 && num_reads_[first_result_[index] + 1] > 0;
+    if (bounded_ != nullptr && bounded_->trace.call(index).is_bounded) {
+      const DefaultFloat default_float(entry.default_float);
+      return emit_bounded(bounded_->trace.call(index),
+                          {context, std::move(operands), slots, step.node->slots(),
+                           bounded_->variables, reads_second});
+    }
     return emit_call(entry, context, {operands, slots, step.node->slots(), entry.slots},
                      reads_second);
   }
@@ -333,6 +341,7 @@ class TraceEmitter {
   const graph::Trace& trace_;
   std::vector<Value> leaves_;
   const SlotValues& slots_;
+  const BoundedEmission* bounded_;  // null: all sizes are those of the trace
   std::vector<Composite> composites_;
   Agreements agreements_;
   std::vector<Value> results_;             // of all steps; empty for those that are to come
@@ -344,8 +353,8 @@ class TraceEmitter {
 
 std::vector<Value> emit_trace(hlo::Builder& builder, const Target& target,
                               const graph::Trace& trace, std::vector<Value> leaves,
-                              const SlotValues& slots) {
-  return TraceEmitter(builder, target, trace, std::move(leaves), slots).run();
+                              const SlotValues& slots, const BoundedEmission* bounded) {
+  return TraceEmitter(builder, target, trace, std::move(leaves), slots, bounded).run();
 }
 
 namespace {

@@ -209,11 +209,13 @@ const std::vector<pjrt::Buffer>& Array::buffers() const {
   const int state = state_.load(std::memory_order_acquire);
   if (state == kFailed) std::rethrow_exception(error_);
   base::internal_check(state == kLaunched, "the buffer of a pending array was asked for");
-  return buffers_;
+  return has_room() ? buffers_without_room() : buffers_;
 }
 
-void Array::set_launched(std::vector<pjrt::Buffer> buffers, LaunchDescriptionPtr launch) {
+void Array::set_launched(std::vector<pjrt::Buffer> buffers, LaunchDescriptionPtr launch,
+                         base::Dims room) {
   buffers_ = std::move(buffers);
+  if (room != shape().dims) room_ = std::move(room);
   launch_ = std::move(launch);
   device_->arrays().count(num_bytes());
   if (set_state(kLaunched) != kKeeping) return;
@@ -314,6 +316,7 @@ void ArrayList::release_all(const std::exception_ptr& error) {
   for (Array* array = first_; array != nullptr; array = array->next_) {
     if (array->holds_memory()) count(-array->num_bytes());
     array->buffers_.clear();
+    array->without_room_.clear();
     array->set_failed(error);
   }
 }

@@ -85,7 +85,9 @@ class Array final : public graph::Data {
   // Null on a device that is one device.
   const base::Sharding* sharding() const { return sharding_; }
   // Of all its buffers.
-  std::int64_t num_bytes() const { return base::num_bytes(shape(), sharding_); }
+  std::int64_t num_bytes() const {
+    return has_room() ? memory_shape().num_bytes() : base::num_bytes(shape(), sharding_);
+  }
 
   // The user's line that made it, as far as it is known. Set before other threads see the array.
   void set_location(graph::Location location) {
@@ -107,8 +109,16 @@ class Array final : public graph::Data {
   // Blocks as `wait_launched`; returns the error in place of throwing.
   std::exception_ptr await_launch() const;
   // The memory, after `wait_launched`: a buffer on each device, in their order. Valid as long as
-  // the array.
+  // the array. Of an array with room behind its elements a copy without, for which this may block.
   const std::vector<pjrt::Buffer>& buffers() const;
+  // What its memory has room for, at least its shape: its elements come first along each dimension.
+  // The results of bounded programs (ops/bounded.h) have room. After `wait_launched`.
+  base::Shape memory_shape() const { return {shape().dtype, room_.empty() ? shape().dims : room_}; }
+  bool has_room() const { return !room_.empty(); }
+  // The memory as it is.
+  const std::vector<pjrt::Buffer>& memory() const { return buffers_; }
+  // Another copy of the value, with that room, on a device that is one device. May block.
+  pjrt::Buffer copy_with_room(const base::Dims& room) const;
   // Starts to put the value together in `destination`, dense and row-major, which must hold
   // `shape().num_bytes()`. After `wait_ready`. Throws pjrt::Error.
   HostCopy download(void* destination) const;
@@ -123,12 +133,13 @@ class Array final : public graph::Data {
   // A launch has taken its memory for a result, where it counts from now on.
   void set_taken();
 
-  // What a launch passes to the plugin for its device in this place; a donation takes the memory
-  // away.
+  // What a launch passes to the plugin for its device in this place, with its room; a donation
+  // takes the memory away.
   pjrt::Buffer* launch_argument(std::size_t place) { return &buffers_[place]; }
 
-  // Once, by whoever was to make the value.
-  void set_launched(std::vector<pjrt::Buffer> buffers, LaunchDescriptionPtr launch);
+  // Once, by whoever was to make the value. `room` is empty if there is none behind it.
+  void set_launched(std::vector<pjrt::Buffer> buffers, LaunchDescriptionPtr launch,
+                    base::Dims room = {});
   void set_failed(std::exception_ptr error);
   // As `upload` of a pending array, with the memory copied during the call.
   void set_uploaded(const void* data);
@@ -149,6 +160,7 @@ class Array final : public graph::Data {
 
   Array(Device& device, base::Shape shape, const base::Sharding* sharding);
   bool holds_memory() const;
+  const std::vector<pjrt::Buffer>& buffers_without_room() const;
   void await_state() const;
   int set_state(State state);  // gives the state before
   // Its type, device and line, for messages.
@@ -165,8 +177,11 @@ class Array final : public graph::Data {
   std::atomic<int> state_{kPending};
   // Written before `state_` leaves kPending, read after.
   std::vector<pjrt::Buffer> buffers_;
+  base::Dims room_;  // if it isn't the shape's
   LaunchDescriptionPtr launch_;
   std::exception_ptr error_;
+  // Of an array with room, once someone asked: under a mutex of array_host.cpp.
+  mutable std::vector<pjrt::Buffer> without_room_;
   // By the numbers of aliases, under a mutex of array.cpp.
   std::vector<std::pair<std::uint64_t, graph::DataPtr>> replaced_;
   // In the device's list of arrays, under its mutex.

@@ -1,6 +1,7 @@
 // The ways of an array from and to the host: an upload hands each device its slice, a download puts
 // the slices together again. What lies in one piece on the host is copied without a stop.
 #include <algorithm>
+#include <mutex>
 #include <span>
 #include <utility>
 
@@ -82,9 +83,11 @@ HostCopy Array::download(void* destination) const {
   HostCopy result;
   result.array_ = this;
   result.destination_ = destination;
+  if (!has_room()) buffers();    // throws the error of an array that failed
   std::vector<base::Dims> seen;  // where the parts begin that some device has been asked for
-  for (std::size_t place = 0; place < buffers().size(); ++place) {
-    Shard shard = shard_of(shape(), sharding_, place);
+  for (std::size_t place = 0; place < buffers_.size(); ++place) {
+    Shard shard = has_room() ? Shard{memory_shape(), {base::Dims(room_.size()), shape().dims}}
+                             : shard_of(shape(), sharding_, place);
     if (std::ranges::find(seen, shard.slice.starts) != seen.end()) continue;
     seen.push_back(shard.slice.starts);
     const auto size = static_cast<std::size_t>(shard.local_shape.num_bytes());
@@ -94,9 +97,26 @@ HostCopy Array::download(void* destination) const {
           {std::vector<char>(size), std::move(shard.local_shape), std::move(shard.slice)});
       to = result.parts_.back().bytes.data();
     }
-    result.events_.push_back(buffers()[place].to_host(to, size));
+    result.events_.push_back(buffers_[place].to_host(to, size));
   }
   return result;
+}
+
+pjrt::Buffer Array::copy_with_room(const base::Dims& room) const {
+  wait_ready();
+  std::vector<char> elements(static_cast<std::size_t>(shape().num_bytes()));
+  download(elements.data()).await();
+  const base::Shape memory{shape().dtype, room};
+  pjrt::Device& to = device_->any_pjrt_device();
+  const base::Slice all{base::Dims(room.size()), shape().dims};
+  return upload_shard(to, elements.data(), shape(), {memory, all}, true);
+}
+
+const std::vector<pjrt::Buffer>& Array::buffers_without_room() const {
+  static auto* const mutex = new std::mutex();
+  const std::lock_guard lock(*mutex);
+  if (without_room_.empty()) without_room_.push_back(copy_with_room(shape().dims));
+  return without_room_;
 }
 
 HostCopy::~HostCopy() {

@@ -26,6 +26,10 @@ struct CompiledProgram {
   std::unique_ptr<pjrt::Executable> executable;
   std::vector<std::uint32_t> floats;
   std::vector<std::uint32_t> ints;
+  // Of a bounded program (ops/bounded.h): the dimensions of its parameters for inputs, and of its
+  // results. Empty of others: those of the arrays.
+  std::vector<base::Dims> input_dims = {};
+  std::vector<base::Dims> output_dims = {};
   // Of host memory, that the plugin only asks for when a launch has taken its inputs. 0: it asks in
   // time, or for too little to look first.
   std::size_t working_bytes = 0;

@@ -32,11 +32,16 @@ std::string describe(const graph::Trace& trace) {
                    trace.steps.size(), " operations");
 }
 
-std::vector<std::uint64_t> numbers_at(const graph::Trace& trace,
+// The variables of a bounded program are counted behind the trace's numbers.
+std::vector<std::uint64_t> numbers_at(const Plan& plan,
                                       const std::vector<std::uint32_t>& positions) {
+  const std::vector<std::uint64_t>& of_trace = plan.trace.numbers;
   std::vector<std::uint64_t> numbers;
   numbers.reserve(positions.size());
-  for (const std::uint32_t position : positions) numbers.push_back(trace.numbers[position]);
+  for (const std::uint32_t position : positions) {
+    numbers.push_back(position < of_trace.size() ? of_trace[position]
+                                                 : plan.variables[position - of_trace.size()]);
+  }
   return numbers;
 }
 
@@ -70,8 +75,8 @@ void complete(Launch& launch, Plan& plan) {
   for (Replaced& replaced : plan.replaced) replaced.before.reset();
   launch.replaced = std::move(plan.replaced);
   launch.inputs = std::move(plan.trace.leaves);
-  launch.floats = numbers_at(plan.trace, launch.program->floats);
-  launch.ints = numbers_at(plan.trace, launch.program->ints);
+  launch.floats = numbers_at(plan, launch.program->floats);
+  launch.ints = numbers_at(plan, launch.program->ints);
   plan.emptied.clear();
   plan.garbage.clear();
   plan.freed.clear();
@@ -131,7 +136,11 @@ void find_program(const std::shared_ptr<Launch>& launch, Plan& plan, RunKind kin
     for (const ArrayPtr& output : launch->outputs) {
       if (output->sharding() != nullptr) spec.results.push_back(output->sharding());
     }
-    found = client().programs().find(plan.trace, std::move(spec), [&] { uncompiled.list(); });
+    const bool may_be_bounded = launch->device->num_devices() == 1 && !plan.trace.steps.empty() &&
+                                launch->device->placement().is_portable();
+    found = client().programs().find(
+        plan.trace, std::move(spec), [&] { uncompiled.list(); }, may_be_bounded);
+    plan.variables = found.variables;
     last.key = found.key;
   });
   if (!CompileCache::is_ready(found.program)) {

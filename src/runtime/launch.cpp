@@ -65,7 +65,7 @@ bool Launch::is_intact(std::size_t i) const {
   const Array& array = array_of(inputs[i]);
   try {
     return array.is_pending() || array.is_failed() ||
-           std::ranges::none_of(array.buffers(), &pjrt::Buffer::is_deleted);
+           std::ranges::none_of(array.memory(), &pjrt::Buffer::is_deleted);
   } catch (const base::Error&) {
     return false;  // nobody can tell
   }
@@ -84,12 +84,8 @@ void Launch::describe_loss() {
 }
 
 void Launch::release_after_execution() {
-  auto kept_input = non_donatable_.begin();
   for (const ops::Donation& donation : donations) {
-    if (kept_input != non_donatable_.end() && *kept_input == donation.leaf) {
-      ++kept_input;
-      continue;
-    }
+    if (std::ranges::find(non_donatable_, donation.leaf) != non_donatable_.end()) continue;
     graph::DataPtr& input = inputs[donation.leaf];
     array_of(input).set_taken();
     taken_.push_back(std::move(input));
@@ -112,6 +108,29 @@ std::vector<pjrt::Buffer*> Launch::arguments(std::vector<pjrt::Buffer>& numbers)
     for (; number != end; ++number) buffers.push_back(&*number);
   }
   return buffers;
+}
+
+// Where an input's memory is not as large as the program's parameter, a copy that is takes its
+// place: at the first launch of a bounded program, and of another one behind it.
+void Launch::give_room(std::vector<pjrt::Buffer*>& arguments) {
+  static base::Counter& copies = base::counter("BoundedInputCopies");
+  if (device->num_devices() != 1) return;
+  std::vector<std::size_t> places;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    const Array& array = input(i);
+    if (program->input_dims.empty() && !array.has_room()) continue;
+    const base::Dims& dims =
+        program->input_dims.empty() ? array.shape().dims : program->input_dims[i];
+    if (array.memory_shape().dims == dims) continue;
+    copies.add();
+    converted_.push_back(array.copy_with_room(dims));
+    places.push_back(i);
+    const auto index = static_cast<std::int64_t>(i);
+    if (std::ranges::find(non_donatable_, index) == non_donatable_.end()) {
+      non_donatable_.push_back(index);
+    }
+  }
+  for (std::size_t k = 0; k < places.size(); ++k) arguments[places[k]] = &converted_[k];
 }
 
 std::vector<pjrt::Event> Launch::start() {
@@ -149,7 +168,7 @@ bool Launch::rehearse() {
     for (const ops::Donation& donation : donations) {
       const Array& output = *outputs[donation.root];
       ArrayPtr array = Array::make_pending(*device, output.shape(), output.sharding());
-      array->set_launched(take_result(result, donation.root), shared);
+      array->set_launched(take_result(result, donation.root), shared, room(donation.root));
       inputs[donation.leaf] = std::move(array);
     }
     return true;
@@ -188,8 +207,9 @@ pjrt::ExecuteResult Launch::execute() {
                program->working_bytes, " bytes beside its inputs");
   }
   std::vector<pjrt::Buffer> numbers = upload_numbers();
-  const std::vector<pjrt::Buffer*> buffers = arguments(numbers);
+  std::vector<pjrt::Buffer*> buffers = arguments(numbers);
   non_donatable_ = find_non_donatable(inputs, donations);
+  give_room(buffers);
   description.num_donated = donations.size() - non_donatable_.size();
   pjrt::ExecuteOptions options;
   options.non_donatable_input_indices = non_donatable_;
@@ -207,9 +227,14 @@ void Launch::set_outputs(pjrt::ExecuteResult& result) {
                        " results, and the plugin gave ", num_results);
   const auto shared = std::make_shared<const LaunchDescription>(description);
   for (std::size_t i = 0; i < outputs.size(); ++i) {
-    outputs[i]->set_launched(take_result(result, i), shared);
+    outputs[i]->set_launched(take_result(result, i), shared, room(i));
   }
   outputs.clear();
+}
+
+// Of a result's memory; empty if there is none behind it.
+base::Dims Launch::room(std::size_t root) const {
+  return program->output_dims.empty() ? base::Dims() : program->output_dims[root];
 }
 
 void Launch::fail(const std::exception_ptr& error) {

@@ -51,6 +51,8 @@ struct Launch {
   // Inputs of `donations` that the program may not take, in their order.
   std::vector<std::int64_t> non_donatable_;
   std::vector<graph::DataPtr> taken_;
+  // Copies of inputs whose memory has not the room that the program expects.
+  std::vector<pjrt::Buffer> converted_;
 
   Array& input(std::size_t i) const;
   void release();
@@ -59,8 +61,10 @@ struct Launch {
   void describe_loss();
   std::vector<pjrt::Buffer> upload_numbers() const;
   std::vector<pjrt::Buffer*> arguments(std::vector<pjrt::Buffer>& numbers) const;
+  void give_room(std::vector<pjrt::Buffer*>& arguments);
   pjrt::ExecuteResult execute();
   void set_outputs(pjrt::ExecuteResult& result);
+  base::Dims room(std::size_t root) const;
 };
 
 }  // namespace torch_xla::runtime

@@ -13,6 +13,7 @@
 
 #include "base/hash.h"
 #include "graph/walk.h"
+#include "runtime/bounded_graphs.h"
 #include "runtime/compile_cache.h"
 #include "runtime/persistent_cache.h"
 #include "runtime/program_spec.h"
@@ -33,6 +34,8 @@ struct FoundProgram {
   base::Hash128 key;
   // When it is there: null or negative if it was not compiled for this.
   std::shared_ptr<const double> compile_seconds = nullptr;
+  // Of a bounded program: the values of its variables, which follow the trace's numbers.
+  std::vector<std::uint64_t> variables = {};
 
   bool was_compiled() const { return compile_seconds != nullptr && *compile_seconds >= 0; }
 };
@@ -50,8 +53,11 @@ class Programs {
   // Of a graph, with those of its numbers as data that were seen to change, and those as one that
   // never were seen to differ: `spec.program` is found out here. Lowers it in this thread, once it
   // has called `before_compiling`, if the program is new. Throws if it can't be lowered.
+  // Where `may_be_bounded`, a graph that came with other sizes before may be given a program for
+  // all sizes up to a bound: its launch must be given `variables` behind the trace's numbers.
   FoundProgram find(const graph::Trace& trace, ProgramSpec spec,
-                    const std::function<void()>& before_compiling = {});
+                    const std::function<void()>& before_compiling = {},
+                    bool may_be_bounded = false);
   // Of a StableHLO module, for which `spec.program` stands.
   CompiledProgramPtr find(const std::string& text, const ProgramSpec& spec);
   // What one of them gave before, or null. Blocks while it is compiled.
@@ -60,17 +66,24 @@ class Programs {
   PersistentCache& persistent_cache() { return persistent_cache_; }
   std::size_t size() const { return cache_.size(); }
   // Those that run end well.
-  void clear() { cache_.clear(); }
+  void clear() {
+    cache_.clear();
+    bounded_graphs_.clear();
+  }
   // At a shutdown: ends what goes on by itself, and drops all programs.
   void close();
 
  private:
   CompileCache::Compile begin_compiling(const graph::Trace& trace, const ProgramSpec& spec,
                                         const ops::Numbers& numbers,
-                                        const std::shared_ptr<double>& seconds);
+                                        const std::shared_ptr<double>& seconds,
+                                        const ops::Bounds* bounds = nullptr);
+  bool find_bounded(const graph::Trace& trace, ProgramSpec spec,
+                    const std::function<void()>& before_compiling, FoundProgram& found);
 
   Client& client_;
   CompileCache cache_;
+  BoundedGraphs bounded_graphs_;
   PersistentCache persistent_cache_;
 };
 

@@ -1,0 +1,162 @@
+"""Random programs whose tensors come with other sizes in each turn, as in generation: what is
+compiled for all sizes up to a bound must give what the CPU does for each.
+
+A program is a list of Python lines over named tensors, of which some have a dimension of `n`. It is
+grown while it runs on the CPU for two values of `n`, which tell what may follow. Values are of
+modest size and integers in floats as a rule, so that sums in another order are the same.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+import torch_xla
+from torch_xla.debug import metrics
+
+Shapes = tuple[tuple[int, ...], ...]
+PROBES = (5, 7)
+# Around the first bound and beyond, by little and by much.
+SIZES = (5, 6, 7, 8, 30, 31, 62, 63, 64, 65, 66, 67, 129)
+
+
+def inputs(n: int, seed: int) -> dict[str, Tensor]:
+    """`x`, `y`: [2, n, 4]; `z`: [2, n + 1, 4]; `k`: [n] of indices below n; `m`: [2, n] of bool;
+    `w`: [4, 4]; `u`: [2, 1, 4]."""
+    generator = torch.Generator().manual_seed(seed * 1000 + n)
+
+    def draw(*shape: int) -> Tensor:
+        return torch.randint(-3, 4, shape, generator=generator).float()
+
+    return {
+        "x": draw(2, n, 4),
+        "y": draw(2, n, 4),
+        "z": draw(2, n + 1, 4),
+        "k": torch.randint(0, n, (n,), generator=generator),
+        "m": torch.randint(0, 2, (2, n), generator=generator).bool(),
+        "w": draw(4, 4),
+        "u": draw(2, 1, 4),
+    }
+
+
+UNARY = (
+    "{a}.neg()", "{a}.abs()", "{a} * 0.5", "{a} + 1", "{a}.clamp(-2, 2)", "{a}.square()",
+    "{a} / {a}", "torch.where({a} > 0, {a}, float('inf'))", "{a}.clone()",
+    "{a}.nan_to_num(1, 2, 3)", "1 / {a}",
+)  # fmt: skip
+ALONG = (
+    "{a}.sum({d})", "{a}.sum({d}, keepdim=True)", "{a}.amax({d})", "{a}.amin({d}, keepdim=True)",
+    "{a}.argmax({d})", "{a}.max({d}).values", "{a}.cumsum({d})", "({a} > 0).any({d})",
+    "({a} == {a}).all({d})", "torch.softmax({a}, {d})", "{a}.unsqueeze({d})", "{a}.select({d}, -1)",
+    "{a}.select({d}, 0)", "{a}.narrow({d}, {a}.shape[{d}] - 1, 1)", "{a}.mean({d})",
+    "torch.cat([{a}, {a}], {d})", "torch.cat([{a}, {a}.narrow({d}, 0, 1)], {d})",
+    "{a}.narrow({d}, 1, {a}.shape[{d}] - 1)", "{a}.narrow({d}, 0, {a}.shape[{d}] - 1)",
+    "torch.stack([{a}, {a}], {d})", "{a}.transpose({d}, -1)", "{a}.flip({d})", "{a}.prod({d})",
+    "torch.arange({a}.shape[{d}], device={a}.device)", "{a}.index_select({d}, idx({a}, {d}))",
+    "torch.zeros({a}.shape[{d}], device={a}.device) + 2", "torch.log_softmax({a}, {d})",
+    "{a}.gather({d}, {a}.argmax({d}, keepdim=True))", "{a}[..., -1:]", "{a}[..., :2]",
+)  # fmt: skip
+BINARY = (
+    "{a} + {b}", "{a} * {b}", "torch.maximum({a}, {b})", "{a} - {b}",
+    "torch.where({a} > {b}, {a}, {b})", "torch.cat([{a}, {b}], 0)",
+    "torch.cat([{a}, {b}], -1)", "{a} @ {b}.transpose(-1, -2)",
+    "{a}.transpose(-1, -2) @ {b}", "{a}.mul_({b})", "({a} >= {b})",
+)  # fmt: skip
+OTHER = (
+    "torch.nn.functional.linear({a}, w)", "torch.nn.functional.pad({a}, (0, 1))",
+    "torch.nn.functional.pad({a}, (0, 0, 0, 200 - {a}.shape[-2]), value=3)",
+    "torch.nn.functional.pad({a}, (1, 2), value=-1)", "{a}.masked_fill(m.unsqueeze(-1), 2)",
+    "{a}[:, k]", "{a}[:, k - k.shape[0]]", "{a}.expand(3, *{a}.shape)",
+    "{a}.reshape(*{a}.shape[:-1], 2, -1)",
+    "{a}.flatten(0, 1)", "{a}.flatten()", "torch.nn.functional.layer_norm({a}, (4,))", "{a}.tril()",
+    "{a}.to(torch.int64)", "{a}.double()", "{a}.sum()", "{a}.max()", "{a}.repeat(2, 1, 1)",
+    "torch.nn.functional.embedding(k, w.repeat(60, 1))", "{a}[:, -1:] + u",
+    "sdpa({a}, {a}, {a})", "sdpa({a}[:, -1:], {a}, {a})", "sdpa({a}, {a}, {a}, is_causal=True)",
+    "sdpa({a}[:, -1:], {a}, {a}, attn_mask=m[:, None, None])",
+)  # fmt: skip
+
+
+def sdpa(q: Tensor, k: Tensor, v: Tensor, **options) -> Tensor:
+    """Of one head."""
+    q, k, v = (t.unsqueeze(1) for t in (q, k, v))
+    return torch.nn.functional.scaled_dot_product_attention(q, k, v, **options).squeeze(1)
+
+
+def idx(a: Tensor, dim: int) -> Tensor:
+    return torch.arange(a.shape[dim], device=a.device)
+
+
+@dataclass
+class Program:
+    seed: int
+    lines: list[str]
+
+    def run(self, n: int, device: str) -> dict[str, Tensor]:
+        names: dict = {name: t.to(device) for name, t in inputs(n, self.seed).items()}
+        names.update(torch=torch, sdpa=sdpa, idx=idx)
+        for line in self.lines:
+            exec(line, names)
+        return {name: t for name, t in names.items() if isinstance(t, Tensor)}
+
+    def __str__(self) -> str:
+        return "\n".join([f"seed {self.seed}", *self.lines])
+
+
+def make(seed: int, length: int) -> Program:
+    chosen = random.Random(seed)
+    program = Program(seed, [])
+
+    def shapes() -> dict[str, Shapes] | None:
+        try:
+            runs = [program.run(n, "cpu") for n in PROBES]
+        except Exception:  # what is wrong for the CPU is no program
+            return None
+        return {name: tuple(tuple(run[name].shape) for run in runs) for name in runs[0]}
+
+    known = shapes()
+    assert known is not None
+    while len(program.lines) < length:
+        floats = [name for name in known if name not in ("k", "m")]
+        a = chosen.choice(floats)
+        alike = [name for name in floats if known[name] == known[a]]
+        rank = len(known[a][0])
+        form = chosen.choice(chosen.choice((UNARY, ALONG, ALONG, BINARY, OTHER)))
+        text = form.format(a=a, b=chosen.choice(alike), d=chosen.randrange(rank) if rank else 0)
+        program.lines.append(f"v{len(program.lines)} = {text}")
+        now = shapes()
+        if now is None or max(t.numel() for t in program.run(129, "cpu").values()) > 500_000:
+            program.lines.pop()
+        else:
+            known = now
+    return program
+
+
+def difference(program: Program) -> str | None:
+    """What a turn gives otherwise than on the CPU, if anything."""
+    for n in SIZES:
+        got = program.run(n, "xla")
+        torch_xla.sync()
+        for name, want in program.run(n, "cpu").items():
+            try:
+                torch.testing.assert_close(
+                    got[name].cpu(), want, rtol=1e-4, atol=1e-4, equal_nan=True
+                )
+            except AssertionError as error:
+                return f"{program}\n{name} for n = {n}: {error}"
+    return None
+
+
+def search(first: int, count: int, length: int = 6) -> list[str]:
+    """The failures of so many programs."""
+    found = []
+    for seed in range(first, first + count):
+        if (failure := difference(make(seed, length))) is not None:
+            found.append(failure)
+    return found
+
+
+def num_bounded() -> int:
+    return metrics.counter_value("BoundedCompile") or 0

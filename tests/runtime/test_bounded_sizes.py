@@ -1,0 +1,148 @@
+"""Graphs that come again with other sizes are compiled for all sizes up to a bound, and give what
+the CPU gives for each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+import size_programs
+import torch
+from counts import counted
+from torch import Tensor
+from torch.nn import functional
+
+import torch_xla
+from torch_xla.debug import metrics
+from torch_xla.utils import dlpack
+
+GROWING = range(5, 45)
+# Of random programs in one run of the tests.
+PROGRAMS = 40
+PER_TEST = 10
+
+
+@pytest.fixture(autouse=True)
+def cleared() -> Iterator[None]:
+    torch_xla._XLAC._clear_compilation_cache()
+    yield
+    torch_xla.settings.bounded_sizes = True
+
+
+def run(function: Callable[..., Tensor], sizes: range, width: int = 4) -> int:
+    """How many programs the function took for a tensor [2, n, width] of each size; checks it."""
+    torch_xla.sync()
+    compiled = 0
+    for n in sizes:
+        x = torch.randn(2, n, width)
+        on_xla = x.to("xla")
+        with counted() as counts:
+            result = function(on_xla)
+            torch_xla.sync()
+        compiled += counts.compiled
+        torch.testing.assert_close(result.cpu(), function(x), rtol=1e-5, atol=1e-5)
+    return compiled
+
+
+def attend(x: Tensor) -> Tensor:
+    return functional.scaled_dot_product_attention(x[:, None, -1:], x[:, None], x[:, None])
+
+
+FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "pointwise": lambda x: (x * 2 + 1).exp(),
+    "infinities behind": lambda x: (1 / (x - x)).nan_to_num(0.0).sum(),
+    "sum": lambda x: x.sum(1),
+    "greatest": lambda x: x.amax(1),
+    "least": lambda x: (x + 9).min(),
+    "place": lambda x: x.argmax(1),
+    "softmax": lambda x: x.softmax(1),
+    "product": lambda x: x.transpose(1, 2) @ x,
+    "attention": attend,
+    "last": lambda x: x[:, -1:] * 2,
+    "all but one": lambda x: x[:, 1:] - x[:, :-1],
+    "appended": lambda x: torch.cat([x, x[:, :1]], dim=1).cumsum(1),
+    "padded": lambda x: functional.pad(x, (0, 0, 0, 100 - x.shape[1])),
+    "count": lambda x: torch.arange(x.shape[1], device=x.device) * 2,
+    "reshaped": lambda x: x.reshape(2, -1, 2, 2).transpose(1, 2) + 1,
+    "indices from the end": lambda x: x[:, torch.arange(x.shape[1], device=x.device) - x.shape[1]],
+    "mask": lambda x: x.masked_fill(x > 0, 0).tril(),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_growing_sizes_are_one_program(name: str):
+    # One for the first size, one for all up to the bound.
+    assert run(FUNCTIONS[name], GROWING) == 2
+    assert metrics.counter_value("BoundedCompile") == 1
+
+
+def test_each_bound_is_a_program():
+    assert run(FUNCTIONS["sum"], range(50, 200, 2)) == 5  # 50, and up to 64, 128, 192, 256
+
+
+def test_sizes_by_leaps_are_bounded_at_the_third():
+    assert run(FUNCTIONS["sum"], range(10, 60, 10)) == 5  # 10, 20, and up to 32, 48, 64
+
+
+def test_what_has_no_rule_is_compiled_for_each_size():
+    assert run(lambda x: x.flip(1), range(5, 9)) == 4
+    assert metrics.counter_value("BoundedRefusal") == 1
+    assert metrics.counter_value("BoundedCompile") is None
+
+
+def test_switched_off_each_size_is_a_program():
+    torch_xla.settings.bounded_sizes = False
+    assert run(FUNCTIONS["sum"], range(5, 9)) == 4
+
+
+def test_results_with_room_are_copied_for_programs_that_want_none():
+    x = torch.randn(2, 5, 4).to("xla")
+    for _ in range(4):
+        x = torch.cat([x, x[:, :1]], dim=1)
+        torch_xla.sync(wait=True)
+    assert metrics.counter_value("BoundedInputCopies") == 1  # what the first program has made
+    flipped = x.flip(1)
+    torch_xla.sync(wait=True)
+    assert torch.equal(flipped.cpu(), x.cpu().flip(1))
+    assert metrics.counter_value("BoundedInputCopies") == 2
+    assert torch.equal(x.clone()[:, 2:].cpu(), x.cpu()[:, 2:])
+
+
+def test_results_with_room_are_written_in_place():
+    x = torch.randn(2, 5, 4)
+    on_xla = x.to("xla")
+    for _ in range(4):
+        x = torch.cat([x, x[:, :1]], dim=1)
+        on_xla = torch.cat([on_xla, on_xla[:, :1]], dim=1)
+        torch_xla.sync()
+    for tensor in (x, on_xla):
+        tensor[:, -1] = 7
+        tensor.add_(1)
+    torch_xla.sync()
+    assert torch.equal(on_xla.cpu(), x)
+    assert torch.equal(torch.from_dlpack(dlpack.to_dlpack(on_xla)), x)
+    assert torch.equal(on_xla.to("xla", copy=True).cpu(), x)
+
+
+def test_growing_cache_takes_two_programs_for_forty_tokens():
+    cache, on_xla = torch.randn(1, 2, 6, 8), None
+    on_xla = cache.to("xla")
+    with counted() as counts:
+        for _ in range(40):
+            token = torch.randn(1, 2, 1, 8)
+            cache = torch.cat([cache, token], dim=2)
+            on_xla = torch.cat([on_xla, token.to("xla")], dim=2)
+            want = functional.scaled_dot_product_attention(token, cache, cache)
+            got = functional.scaled_dot_product_attention(token.to("xla"), on_xla, on_xla)
+            torch_xla.sync()
+            torch.testing.assert_close(got.cpu(), want, rtol=1e-4, atol=1e-5)
+    assert counts.compiled <= 3
+    assert torch.equal(on_xla.cpu(), cache)
+
+
+@pytest.mark.usefixtures("quick_compilation")
+@pytest.mark.parametrize("first", range(0, PROGRAMS, PER_TEST))
+def test_random_programs_give_the_cpus_values(first: int):
+    failures = size_programs.search(first, PER_TEST)
+    assert not failures, "\n" + "\n".join(failures)
+    assert size_programs.num_bounded() > 0
