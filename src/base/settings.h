@@ -60,10 +60,9 @@
   X(bool, downcast_fp16, "XLA_DOWNCAST_FP16", false, kInKey,                                       \
     "Likewise, float32 in float16 and float64 in float32.")                                        \
   X(bool, use_32bit_long, "XLA_USE_32BIT_LONG", false, kInKey, "Likewise, int64 in int32.")        \
-  X(bool, bounded_sizes, "XLA_BOUNDED_SIZES", true, kNotInKey,                                     \
+  X(bool, bounded_sizes, "XLA_BOUNDED_SIZES", false, kNotInKey,                                    \
     "Compile a graph that comes with other sizes again for all sizes up to a bound, where each "   \
-    "of "                                                                                          \
-    "its operators has a rule for that.")                                                          \
+    "of its operators has a rule for that.")                                                       \
   X(std::int64_t, compilation_cache_size, "XLA_COMPILATION_CACHE_SIZE", 2048, kNotInKey,           \
     "How many executables are kept in memory; the least recently used one is dropped.")            \
   X(std::int64_t, compilation_cache_max_megabytes, "XLA_COMPILATION_CACHE_MAX_MB", 0, kNotInKey,   \

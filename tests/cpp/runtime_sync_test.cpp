@@ -250,7 +250,6 @@ TEST(a_value_used_after_the_barrier_that_dropped_it_is_refused) {
 TEST(the_least_recently_used_executable_is_dropped) {
   const Session session(kFake);
   base::settings().compilation_cache_size.set(2);
-  base::settings().bounded_sizes.set(false);
   const Counts counts;
   const auto run = [](std::size_t size) {
     const Tensor a = tensor(runtime::device(0), Floats(size, 1));

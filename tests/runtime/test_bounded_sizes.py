@@ -11,6 +11,7 @@ import torch
 from counts import counted
 from torch import Tensor
 from torch.nn import functional
+from with_settings import setting
 
 import torch_xla
 from torch_xla.debug import metrics
@@ -25,8 +26,8 @@ PER_TEST = 10
 @pytest.fixture(autouse=True)
 def cleared() -> Iterator[None]:
     torch_xla._XLAC._clear_compilation_cache()
-    yield
-    torch_xla.settings.bounded_sizes = True
+    with setting(bounded_sizes=True):
+        yield
 
 
 def run(function: Callable[..., Tensor], sizes: range, width: int = 4) -> int:
