@@ -191,7 +191,7 @@ def test_distributed_tensors_on_a_mesh_of_one(device):
     whole = xs.xla_distribute_tensor(xs.clear_sharding(t), mesh)
     assert xs.sharding_of(whole).partition_spec == (None, None)
     with pytest.raises(ValueError, match="can't be placed"):
-        xs.xla_distribute_tensor(t, mesh, [Partial()])
+        xs.xla_distribute_tensor(t, mesh, [Partial(), Replicate()])
     seen = []
     module = xs.xla_distribute_module(
         torch.nn.Linear(2, 1),
