@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import os
 import pathlib
-import subprocess
-import sys
 
 import checkpoint_programs
 import pytest
 import torch
+from processes import json_of_program
 
 from torch_xla.experimental.distributed_checkpoint import CheckpointManager, prime_optimizer
 
@@ -28,16 +25,9 @@ def outcome(request, tmp_path_factory):
     manager.save(2, checkpoint_programs.state_of(model, optimizer, 2))
     after = checkpoint_programs.go_on(model, optimizer, range(2, 4))
     torch.save(after, folder / "one_device_after.pt")
-    done = subprocess.run(
-        [sys.executable, str(PROGRAM), str(request.param), str(folder)],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "CPU_NUM_DEVICES": str(request.param)},
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])["failures"], folder, after
+    count = str(request.param)
+    result = json_of_program(PROGRAM, count, str(folder), CPU_NUM_DEVICES=count)
+    return result["failures"], folder, after
 
 
 @pytest.mark.parametrize("claim", [check.__name__ for check in checkpoint_programs.CHECKS])

@@ -3,31 +3,20 @@
 from __future__ import annotations
 
 import functools
-import json
-import os
 import pathlib
-import subprocess
-import sys
 from typing import Any
 
 import pytest
 import region_programs
+from processes import json_of_program
 
 PROGRAM = pathlib.Path(region_programs.__file__)
 
 
 @functools.cache
 def failures(count: int, *arguments: str) -> Any:
-    done = subprocess.run(
-        [sys.executable, str(PROGRAM), str(count), *arguments],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "CPU_NUM_DEVICES": str(count)},
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])["failures"]
+    result = json_of_program(PROGRAM, str(count), *arguments, CPU_NUM_DEVICES=str(count))
+    return result["failures"]
 
 
 @pytest.mark.parametrize("claim", [check.__name__ for check in region_programs.CHECKS])

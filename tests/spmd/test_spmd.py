@@ -4,17 +4,13 @@ PyTorch on the CPU, whatever lies where."""
 from __future__ import annotations
 
 import functools
-import json
-import os
 import pathlib
-import subprocess
-import sys
 from typing import Any
 
 import mesh_programs
 import pytest
 import torch
-from processes import run_in_process
+from processes import json_of_program, run_in_process
 
 import torch_xla
 
@@ -23,16 +19,7 @@ PROGRAM = pathlib.Path(__file__).with_name("mesh_programs.py")
 
 @functools.cache
 def outcome(count: int) -> Any:
-    done = subprocess.run(
-        [sys.executable, str(PROGRAM), str(count)],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "CPU_NUM_DEVICES": str(count)},
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
+    return json_of_program(PROGRAM, str(count), CPU_NUM_DEVICES=str(count))
 
 
 @pytest.mark.parametrize("claim", [check.__name__ for check in mesh_programs.CHECKS])
