@@ -39,7 +39,7 @@ base::Shape shape_of(const at::Tensor& tensor) {
 std::shared_ptr<runtime::Array> upload(const at::Tensor& cpu, runtime::Device& device,
                                        const base::Sharding* sharding = nullptr) {
   const base::DType stored = base::stored_dtype(to_dtype(cpu.scalar_type()));
-  const at::Tensor dense = cpu.resolve_conj().resolve_neg().to(to_scalar_type(stored)).contiguous();
+  const at::Tensor dense = dense_values(cpu, stored);
   return translating([&] {
     const base::Shape shape = shape_of(dense);
     const base::Sharding* const said =
@@ -257,6 +257,10 @@ bool is_set_to(const at::Tensor& self, const at::Tensor& tensor) {
 }
 
 }  // namespace
+
+at::Tensor dense_values(const at::Tensor& cpu, base::DType dtype) {
+  return cpu.resolve_conj().resolve_neg().to(to_scalar_type(dtype)).contiguous();
+}
 
 void write_data(TensorImpl& dst, std::shared_ptr<runtime::Array> array) {
   std::vector<graph::NodeRef> garbage;

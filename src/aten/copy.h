@@ -16,6 +16,8 @@ namespace torch_xla::aten {
 
 class TensorImpl;
 
+// The values of a CPU tensor as arrays take them: of that dtype, row by row, with nothing lazy.
+at::Tensor dense_values(const at::Tensor& cpu, base::DType dtype);
 // Replaces the value of `dst` by that of an array of its type.
 void write_data(TensorImpl& dst, std::shared_ptr<runtime::Array> array);
 // The values on the CPU, all transfers under way at once. Strides are kept where the tensor is

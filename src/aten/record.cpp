@@ -145,7 +145,6 @@ namespace {
 
 // Whether two of them are of one memory.
 bool share_memory(const TensorImpls& tensors) {
-  if (tensors.size() < 2) return false;
   std::vector<const void*> memory;
   memory.reserve(tensors.size());
   for (const TensorImpl* const impl : tensors) memory.push_back(&*impl->alias());

@@ -131,10 +131,14 @@ base::Slice slice_of(const runtime::Array& array, std::size_t place) {
   return array.sharding()->slice(shape, place);
 }
 
+at::Tensor empty_on_host(const base::Shape& shape) {
+  return at::empty(shape.dims,
+                   at::TensorOptions().dtype(to_scalar_type(shape.dtype)).device(at::kCPU));
+}
+
 LocalShard read_shard(const at::Tensor& tensor, runtime::Array& array, std::size_t place) {
   const base::Shape local = base::local_shape(array.shape(), array.sharding());
-  at::Tensor data = at::empty(
-      local.dims, at::TensorOptions().dtype(to_scalar_type(local.dtype)).device(at::kCPU));
+  at::Tensor data = empty_on_host(local);
   blocking([&] {
     translating([&] { runtime::download_shard(array, place, data.mutable_data_ptr()); });
   });
@@ -198,16 +202,14 @@ void ShardLoad::put(std::size_t place, const at::Tensor& cpu) {
   check_place("ShardLoad.put", place, base::num_shards(upload_->sharding()));
   TORCH_CHECK_VALUE(cpu.sizes() == at::IntArrayRef(local.dims), "ShardLoad.put: expected ",
                     base::to_string(local), ", got ", cpu.sizes());
-  const at::Tensor dense =
-      cpu.resolve_conj().resolve_neg().to(to_scalar_type(local.dtype)).contiguous();
+  const at::Tensor dense = dense_values(cpu, local.dtype);
   blocking([&] { translating([&] { upload_->put(place, dense.const_data_ptr()); }); });
 }
 
 at::Tensor ShardLoad::get(std::size_t place) const {
   const base::Shape local = upload_->local_shape();
   check_place("ShardLoad.get", place, base::num_shards(upload_->sharding()));
-  at::Tensor data = at::empty(
-      local.dims, at::TensorOptions().dtype(to_scalar_type(local.dtype)).device(at::kCPU));
+  at::Tensor data = empty_on_host(local);
   blocking([&] { translating([&] { upload_->get(place, data.mutable_data_ptr()); }); });
   return data.to(tensor_.scalar_type());
 }
