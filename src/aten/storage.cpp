@@ -53,8 +53,8 @@ const std::exception_ptr& given_back() {
 // Under the recording lock.
 bool is_given_back(const graph::Alias& alias) {
   const graph::Value& value = alias.value();
-  const graph::DataPtr& data = value.node->data(value.output);
-  return data != nullptr && static_cast<const runtime::Array&>(*data).error() == given_back();
+  const runtime::Array* const array = runtime::as_array(value.node->data(value.output));
+  return array != nullptr && array->error() == given_back();
 }
 
 // With the gaps that strides may leave between columns: torch makes tangents of that size.

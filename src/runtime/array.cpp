@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <typeinfo>
 #include <utility>
 
 #include "base/error.h"
@@ -173,6 +174,11 @@ int Array::set_state(State state) {
     waiting_place().changed.notify_all();
   }
   return before;
+}
+
+Array* as_array(const graph::DataPtr& data) {
+  if (data == nullptr || typeid(*data) != typeid(Array)) return nullptr;
+  return static_cast<Array*>(data.get());
 }
 
 void Array::wait_ready() const {

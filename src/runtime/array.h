@@ -190,6 +190,9 @@ class Array final : public graph::Data {
 };
 using ArrayPtr = std::shared_ptr<Array>;
 
+// Null for null, and for what stands for an array in a function that is being captured.
+Array* as_array(const graph::DataPtr& data);
+
 // The error that all outputs of a failed launch report: of the kind of `error`, naming the program
 // and what was lost.
 std::exception_ptr launch_error(const LaunchDescription& launch, const std::exception_ptr& error);

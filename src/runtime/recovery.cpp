@@ -6,7 +6,6 @@
 #include <map>
 #include <mutex>
 #include <numeric>
-#include <typeinfo>
 #include <utility>
 
 #include "base/stored_dtype.h"
@@ -15,12 +14,6 @@
 
 namespace torch_xla::runtime {
 namespace {
-
-// Null for what stands for an array in a function that is being captured.
-Array* as_array(const graph::DataPtr& data) {
-  if (data == nullptr || typeid(*data) != typeid(Array)) return nullptr;
-  return static_cast<Array*>(data.get());
-}
 
 // As find_failed, of the leaves for which `is_failed` holds.
 template <typename IsFailed>

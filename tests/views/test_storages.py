@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import torch_xla
+from torch_xla.experimental.scan import scan
 
 
 def bytes_held() -> int:
@@ -69,3 +70,14 @@ def test_other_sizes_are_refused(device):
             x.untyped_storage().resize_(size)
     assert x.untyped_storage().resize_(48).size() == 48 and x.sum().item() == 12
     assert torch.ones(3).untyped_storage().resize_(4).size() == 4
+
+
+def test_what_stands_for_a_tensor_in_a_captured_function_has_a_storage(device):
+    found = []
+
+    def step(carry, x):
+        found.extend(t.untyped_storage().size() for t in (carry, x))
+        return carry + x, carry * 2
+
+    scan(step, torch.zeros(3, device=device), torch.ones(4, 3, device=device))
+    assert found and set(found) == {12}
