@@ -5,6 +5,7 @@
 
 #include "hlo/checks.h"
 #include "hlo/text.h"
+#include "hlo/undone.h"
 
 namespace torch_xla::hlo {
 namespace {
@@ -83,7 +84,10 @@ Value imag(Value operand) {
 Value is_finite(Value operand) {
   return unary("stablehlo.is_finite", operand, kFloats, DType::kBool);
 }
-Value log(Value operand) { return unary("stablehlo.log", operand, kFloatsOrComplexes); }
+Value log(Value operand) {
+  static constexpr std::string_view kName = "stablehlo.log";
+  return unary(kName, hidden_from(kName, operand), kFloatsOrComplexes);
+}
 Value log_plus_one(Value operand) {
   return unary("stablehlo.log_plus_one", operand, kFloatsOrComplexes);
 }
@@ -101,12 +105,18 @@ Value round_nearest_afz(Value operand) {
 Value round_nearest_even(Value operand) {
   return unary("stablehlo.round_nearest_even", operand, kFloats);
 }
-Value rsqrt(Value operand) { return unary("stablehlo.rsqrt", operand, kFloatsOrComplexes); }
+Value rsqrt(Value operand) {
+  static constexpr std::string_view kName = "stablehlo.rsqrt";
+  return unary(kName, hidden_from(kName, operand), kFloatsOrComplexes);
+}
 Value sign(Value operand) {
   return unary("stablehlo.sign", operand, kSignedIntegers | kFloatsOrComplexes);
 }
 Value sine(Value operand) { return unary("stablehlo.sine", operand, kFloatsOrComplexes); }
-Value sqrt(Value operand) { return unary("stablehlo.sqrt", operand, kFloatsOrComplexes); }
+Value sqrt(Value operand) {
+  static constexpr std::string_view kName = "stablehlo.sqrt";
+  return unary(kName, hidden_from(kName, operand), kFloatsOrComplexes);
+}
 Value tan(Value operand) { return unary("stablehlo.tan", operand, kFloatsOrComplexes); }
 Value tanh(Value operand) { return unary("stablehlo.tanh", operand, kFloatsOrComplexes); }
 
@@ -126,13 +136,19 @@ Value divide(Value lhs, Value rhs) {
   require_same_type(kName, lhs, rhs);
   if (is_division_of_integers(lhs, rhs))
     return divide_integers(kName, lhs, rhs, full_like(lhs, -1));
-  return binary(kName, lhs, rhs, kNumbers);
+  return binary(kName, lhs, hidden_from(kName, lhs, rhs), kNumbers);
 }
 Value maximum(Value lhs, Value rhs) { return binary("stablehlo.maximum", lhs, rhs, kOrdered); }
 Value minimum(Value lhs, Value rhs) { return binary("stablehlo.minimum", lhs, rhs, kOrdered); }
-Value multiply(Value lhs, Value rhs) { return binary("stablehlo.multiply", lhs, rhs, kAnything); }
+Value multiply(Value lhs, Value rhs) {
+  static constexpr std::string_view kName = "stablehlo.multiply";
+  return binary(kName, lhs, hidden_from(kName, lhs, rhs), kAnything);
+}
 Value or_(Value lhs, Value rhs) { return binary("stablehlo.or", lhs, rhs, kBooleans | kIntegers); }
-Value power(Value lhs, Value rhs) { return binary("stablehlo.power", lhs, rhs, kNumbers); }
+Value power(Value lhs, Value rhs) {
+  static constexpr std::string_view kName = "stablehlo.power";
+  return binary(kName, hidden_from(kName, lhs), rhs, kNumbers);
+}
 Value remainder(Value lhs, Value rhs) {
   static constexpr std::string_view kName = "stablehlo.remainder";
   require_same_type(kName, lhs, rhs);

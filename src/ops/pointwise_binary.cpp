@@ -53,10 +53,6 @@ Value arithmetic(Formula formula, Value self, Value other, DType dtype) {
   return convert(formula(v[0], v[1]), dtype);
 }
 
-Value times(Value value, const Factor& factor) {
-  return value * convert(factor.value, value.dtype());
-}
-
 // ---- Division -----------------------------------------------------------------------------------
 
 Value differs_in_sign(Value a, Value b) { return not_equal(less(a, 0), less(b, 0)); }
@@ -391,18 +387,21 @@ std::vector<Value> promote_for_formula(std::initializer_list<Value> values, DTyp
   return out;
 }
 
+// Numbers and alpha too are rounded to half precision first, unlike those of products.
 Value add(Value self, Value other, const Factor& alpha) {
   const DType dtype = result_type({self, other});
-  if (alpha.is_one) return arithmetic(hlo::add, self, other, dtype);
-  const std::vector<Value> v = promote_for_formula({self, other}, dtype);
-  return convert(v[0] + times(v[1], alpha), dtype);
+  const std::vector<Value> v = promote_to({self, other}, dtype);
+  if (alpha.is_one) return v[0] + v[1];
+  const auto formula = [](Value a, Value b, Value factor) { return a + b * factor; };
+  return in_float32(formula, v[0], v[1], convert(alpha.value, dtype));
 }
 
 Value sub(Value self, Value other, const Factor& alpha) {
   const DType dtype = result_type({self, other});
-  if (alpha.is_one) return arithmetic(hlo::subtract, self, other, dtype);
-  const std::vector<Value> v = promote_for_formula({self, other}, dtype);
-  return convert(v[0] - times(v[1], alpha), dtype);
+  const std::vector<Value> v = promote_to({self, other}, dtype);
+  if (alpha.is_one) return v[0] - v[1];
+  const auto formula = [](Value a, Value b, Value factor) { return a - b * factor; };
+  return in_float32(formula, v[0], v[1], convert(alpha.value, dtype));
 }
 
 Value mul(Value self, Value other) {

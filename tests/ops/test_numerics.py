@@ -191,6 +191,32 @@ def test_float16_is_rounded_once(name, device):
     assert off[exact.abs() < torch.finfo(torch.float16).max].max() < 0.51
 
 
+SUMS = {
+    "add": torch.add,
+    "sub": torch.sub,
+    "rsub": torch.rsub,
+    "add_": lambda x, y, alpha=1: x.clone().add_(y, alpha=alpha),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_numbers_are_rounded_before_they_are_added_to_half_precision(dtype, device):
+    x = torch.tensor([1.0, 3e4, 6e4, 1e-3, -7.0, INF, -INF, NAN], dtype=dtype).repeat(8)
+    for number in (0.1, 1 / 3, 7e4, -1e10, 33.333):
+        for alpha in (1, 2.5):
+            numbers = (number, torch.tensor(number), torch.tensor(number, dtype=dtype))
+            for name, function in SUMS.items():
+                for y in numbers:
+                    on_device = y.to(device) if isinstance(y, torch.Tensor) else y
+                    if name == "rsub" and alpha != 1:
+                        continue  # the CPU rounds alpha * x in some elements and not in others
+                    want, got = (
+                        function(x, y, alpha=alpha),
+                        function(x.to(device), on_device, alpha=alpha),
+                    )
+                    assert_same([want], [got])
+
+
 def test_histogram_in_float16_counts_as_in_float32(device):
     x = torch.linspace(-10, 0, 1001).half()
     assert torch.equal(
