@@ -13,7 +13,7 @@ from typing import Any
 import torch_xla
 
 project = "torch_xla"
-author = "The contributors of torch_xla"
+author = copyright = "The contributors of torch_xla"
 version = release = torch_xla.__version__
 html_title = f"torch_xla {release}"
 html_theme = "furo"

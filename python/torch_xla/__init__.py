@@ -5,7 +5,8 @@
 
 from typing import TYPE_CHECKING
 
-# The check must come before the extension is loaded: a mismatch shows as an undefined symbol there.
+# Before the extension is loaded: there, a mismatch shows as an undefined symbol.
+import torch_xla._presence  # isort: skip
 import torch_xla._compatibility  # isort: skip
 from torch_xla import _XLAC as _XLAC  # isort: skip
 

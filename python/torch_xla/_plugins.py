@@ -6,6 +6,7 @@ error the user may install a plugin or change a setting, and try again.
 
 from __future__ import annotations
 
+import functools
 import glob
 import importlib.util
 import logging
@@ -141,17 +142,38 @@ def _uses(point: EntryPoint) -> bool:
     return point.group != _OUR_GROUP or bool(is_dynamic)
 
 
+@functools.cache  # one device is asked for often
+def _say(text: str) -> None:
+    _log.warning(text)
+
+
+def _serving(device: str) -> EntryPoint | None:
+    """The installed plugin of a device. Of several, those of our group come first, and then the
+    one whose name is last, as xla_cuda13 beside xla_cuda12: not the one that a path lists first."""
+    wanted = _DEVICE_PLUGINS.get(device, (device.lower(),))
+    points = [p for p in filter(_uses, _entry_points()) if any(w in p.name.lower() for w in wanted)]
+    points = [point for point in points if point.group == points[0].group]
+    if not points:
+        return None
+    chosen = max(points, key=lambda point: point.name)
+    others = sorted({f"{point.name} ({point.value})" for point in points if point != chosen})
+    if others:
+        _say(
+            f"torch_xla: {chosen.name} ({chosen.value}) is the plugin for {device}; installed for "
+            f"it as well: {', '.join(others)}. Uninstall one, or name the library by "
+            "PJRT_LIBRARY_PATH"
+        )
+    return chosen
+
+
 def _installed(device: str) -> tuple[str, CreateOptions] | None:
     if settings.dynamic_plugins and device in _registered:
         return _spec_of(_registered[device])
     path = _library_for(device)
     if path:
         return path, {}
-    wanted = _DEVICE_PLUGINS.get(device, (device.lower(),))
-    for point in filter(_uses, _entry_points()):
-        if any(name in point.name.lower() for name in wanted):
-            return _from_entry_point(point)
-    return None
+    point = _serving(device)
+    return _from_entry_point(point) if point is not None else None
 
 
 def _is_present(device: str) -> bool:

@@ -71,6 +71,8 @@ def _timed(what: str, function: Callable[..., torch.Tensor], want: float) -> str
 
 
 def _conflicts() -> Iterator[str]:
+    if not os.access("/dev/shm", os.W_OK):
+        yield "/dev/shm is not there or not to be written, so a DataLoader can't have workers"
     if importlib.util.find_spec("tensorflow") is not None:
         yield "tensorflow is installed, which may hold a TPU, and loads an XLA of its own"
     if os.environ.get("PJRT_LIBRARY_PATH") and os.environ.get("PJRT_DEVICE"):
@@ -103,7 +105,9 @@ def examine() -> dict[str, tuple[bool, str]]:
         try:
             found[name] = True, check()
         except Exception as error:  # whatever a plugin does: the other checks go on
-            found[name] = False, f"{type(error).__name__}: {str(error).splitlines()[0]}"
+            text = f"{type(error).__name__}: {str(error).splitlines()[0]}"
+            same = [told for told, (_, other) in found.items() if other == text]
+            found[name] = False, f"as {same[0]}" if same else text
     return found
 
 

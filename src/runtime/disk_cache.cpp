@@ -95,9 +95,10 @@ DiskCache::DiskCache(DiskCacheOptions options) : options_(std::move(options)) {
 void DiskCache::warn_of(std::string_view what, const std::string& name, int error) const {
   const std::string topic = base::str(what, options_.directory.string(), error);
   const fs::path path = name.empty() ? options_.directory : options_.directory / name;
-  base::warn_once(topic,
-                  warning(base::str(what, " ", path.string(), " failed (", std::strerror(error),
-                                    "); programs are compiled without it")));
+  base::warn_once(
+      topic, warning(base::str(what, " ", path.string(), " failed (", std::strerror(error),
+                               "); programs are compiled without it. XLA_PERSISTENT_CACHE_PATH "
+                               "names another directory, XLA_PERSISTENT_CACHE=0 none")));
 }
 
 std::int64_t DiskCache::max_entry_bytes() const {

@@ -96,12 +96,16 @@ File open_directory(const fs::path& path, const Owners& owners) {
 
 bool make_private_directory(const fs::path& path) {
   fs::path part;
-  bool is_there = false;
   for (const fs::path& name : path) {
     part /= name;
-    is_there = ::mkdir(part.c_str(), kPrivateDirectory) == 0 || errno == EEXIST;
+    if (::mkdir(part.c_str(), kPrivateDirectory) == 0 || errno == EEXIST) continue;
+    // A read-only file system says so also of what is there. The first that isn't tells why.
+    const int error = errno;
+    if (::access(part.c_str(), F_OK) == 0) continue;
+    errno = error;
+    return false;
   }
-  return is_there;
+  return true;
 }
 
 std::string reason_to_distrust(const struct stat& status, const Owners& owners) {

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
+import textwrap
 
 import pytest
 from clone import ROOT
@@ -182,6 +184,70 @@ def test_another_distribution_of_the_name_is_an_error(tmp_path):
     assert "pip uninstall torch_xla" in output
     (tmp_path / "torch_xla-2.9.0.dist-info").rmdir()
     assert run_in_process(program, str(tmp_path)) == ""
+
+
+@pytest.mark.parametrize(
+    ("library", "text"),
+    [
+        (None, "is a folder of sources, without the libraries"),
+        ("_XLAC.cpython-399-x86_64-linux-gnu.so", "is built for another Python than this one"),
+    ],
+)
+def test_a_package_without_libraries_says_so(tmp_path, library, text):
+    package = shutil.copytree(ROOT / "python" / "torch_xla", tmp_path / "torch_xla")
+    for built in (*package.glob("*.so"), *package.glob("_built_for.py")):
+        built.unlink()
+    if library is not None:
+        (package / library).touch()
+    program = """
+        import sys
+        sys.path.insert(0, sys.argv[1])
+        try:
+            import torch_xla
+        except ImportError as error:
+            print(error, error.__context__)
+        """
+    output = run_in_process(program, str(tmp_path))
+    assert output.startswith(f"torch_xla in {package} {text}")
+    assert output.endswith(" None")
+
+
+@pytest.mark.parametrize(
+    ("lacking", "text"),
+    [
+        (
+            "sys.version_info, sys.version = (3, 10, 4), '3.10.4 (main)'",
+            "torch_xla needs Python 3.11 or newer, this is 3.10.4\n",
+        ),
+        (
+            "sys.modules['scikit_build_core'] = None",
+            "torch_xla is built by scikit-build-core (",
+        ),
+        (
+            "os.environ['CMAKE_EXECUTABLE'] = sys.argv[2]",
+            "torch_xla: Could not find CMake with version >=3.24: run `pip install cmake",
+        ),
+    ],
+)
+def test_what_the_build_lacks_is_one_sentence(lacking, text, tmp_path):
+    """pip shows what the backend says, and its traceback if there is one."""
+    pytest.importorskip("scikit_build_core")
+    old = tmp_path / "cmake"
+    old.write_text("""#!/bin/sh\necho '{"version": {"string": "3.18.4"}}'\n""")
+    old.chmod(0o755)
+    program = f"""
+        import os, sys
+        {lacking}
+        sys.path.insert(0, sys.argv[1])
+        import build_backend
+        build_backend.prepare_metadata_for_build_wheel(sys.argv[3])
+        """
+    command = [sys.executable, "-c", textwrap.dedent(program), str(ROOT / "cmake"), str(old)]
+    done = subprocess.run(
+        [*command, str(tmp_path)], capture_output=True, text=True, check=False, cwd=ROOT
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith(text) and len(done.stderr.splitlines()) == 1, done.stderr
 
 
 def test_first_use_says_nothing():

@@ -343,7 +343,9 @@ def test_doctor_says_what_works(monkeypatch):
     assert report["plugin"].startswith("CPU, ") and "1 (CPU:0)" in report["devices"]
     assert any(line.startswith("product") and "right; " in line for line in lines)
     assert lines[-1].startswith("versions: ") and "conflicts: " in lines[-1]
-    monkeypatch.setattr(doctor, "_CHECKS", (("plugin", lambda: 1 // 0), ("rest", lambda: "well")))
+    checks = {"plugin": lambda: 1 // 0, "sum": lambda: 2 // 0, "rest": lambda: "well"}
+    monkeypatch.setattr(doctor, "_CHECKS", tuple(checks.items()))
     lines.clear()
     assert doctor.main(lines.append) == 1
-    assert "FAILED: ZeroDivisionError" in lines[0] and lines[1].endswith("well")
+    assert "FAILED: ZeroDivisionError" in lines[0] and lines[2].endswith("well")
+    assert lines[1].endswith("FAILED: as plugin")  # told once

@@ -189,3 +189,15 @@ def test_what_is_no_plugin_is_refused():
         plugins.register_plugin(3, plugins.DevicePlugin())
     with pytest.raises(TypeError, match="expected the name of a device, got None"):
         xr.set_device_type(None)
+
+
+def test_of_two_plugins_for_a_device_one_is_taken_and_both_are_named(installed, tmp_path):
+    info = tmp_path / "more_plugin-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: more-plugin\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[torch_xla.plugins]\nmine13 = mine_plugin:Mine\n")
+    log = "import logging, sys\nlogging.basicConfig(stream=sys.stdout, format='%(message)s')\n"
+    said, used = run_in_process(log + USE, PJRT_DEVICE="MINE").splitlines()
+    assert said.startswith("torch_xla: mine13 (mine_plugin:Mine) is the plugin for MINE;")
+    assert "as well: mine (mine_plugin:Mine)" in said and "PJRT_LIBRARY_PATH" in said
+    assert used == "MINE 3 2.0"
