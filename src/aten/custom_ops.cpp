@@ -52,8 +52,9 @@ TORCH_LIBRARY_FRAGMENT(xla, m) {
   m.def("_shard_to_full(Tensor self, str sharding, int[] full_shape) -> Tensor");
   // What `_c10d_functional` lacks.
   m.def("collective_permute(Tensor input, int[] sources, int[] targets, str group_name) -> Tensor");
-  // Between two members, `dst` and `src` being places in the group. What `send` gives is there when
-  // the tensor is on its way; `recv` gives a tensor like `like`.
+  // Between two members, `dst` and `src` being places in the group, or -1 for whoever is at the
+  // other end of the channel `tag` (point_to_point.cpp). What `send` gives is there when the tensor
+  // is on its way; `recv` gives a tensor like `like`.
   m.def("send(Tensor input, int dst, int tag, str group_name) -> Tensor");
   m.def("recv(Tensor like, int src, int tag, str group_name) -> Tensor");
   // Whose message with that tag comes first: its place in the group. The next `recv` from there

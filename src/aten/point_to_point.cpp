@@ -1,6 +1,10 @@
 // One member sends, another receives, on the host. A sender does not wait: what it gives is copied,
 // and kept until it has gone. In front of each tensor goes what it is, so that a receiver of
 // another kind says so.
+//
+// A channel does not say whom it joins. Each of its ends sets a key of the group's store when it
+// records a message (`join_channel` of python/torch_xla/_replicas/meetings.py), and the program of
+// the other waits for that key.
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/scalar_tensor.h>
@@ -9,16 +13,19 @@
 #include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
+#include <chrono>
 #include <deque>
 #include <map>
 #include <mutex>
 #include <optional>
+#include <thread>
 #include <tuple>
 
 #include "aten/collectives.h"
 #include "aten/tensor.h"
 #include "base/dtype.h"
 #include "base/error.h"
+#include "base/settings.h"
 #include "runtime/watched_wait.h"
 
 namespace torch_xla::aten {
@@ -28,7 +35,9 @@ using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
 // Tags below are those of `collective_permute`.
 constexpr int kFirstTag = 8;
-constexpr int kTags = 1 << 20;
+constexpr int kTags = 1 << 28;
+constexpr std::int64_t kOfChannel = -1;  // in the place of a member
+constexpr std::chrono::milliseconds kPollInterval{2};
 constexpr std::int64_t kWords = 12;  // of a description: dtype, rank, sizes as far as they fit
 
 // What has been sent and may not have arrived; `works` refer to `tensors`.
@@ -96,18 +105,68 @@ std::string spoken(const at::Tensor& description) {
                    " of size ", base::to_string(base::Dims(words + 2, words + 2 + dims)));
 }
 
-int tag_of(std::int64_t tag) { return kFirstTag + 2 * static_cast<int>(tag % kTags); }
+int tag_of(std::int64_t tag) { return kFirstTag + 2 * static_cast<int>(tag); }
+int tag_of_channel(std::int64_t channel) { return tag_of(channel + kTags); }
+
+using StorePtr = c10::intrusive_ptr<c10d::Store>;
+
+// Waits until a member has said that it is this end, "sender" or "receiver", of the channel.
+std::int64_t wait_for_end(const StorePtr& store, std::int64_t channel, const std::string& end) {
+  const std::string key = base::str("channel ", channel, " ", end);
+  const runtime::WatchedWait watched(
+      [=] { return base::str("a ", end, " on channel ", channel, ", which nobody is yet"); });
+  const std::chrono::duration<double> limit(base::settings().collective_timeout());
+  const auto start = std::chrono::steady_clock::now();
+  // A store that waits can't be asked anything else in the meantime.
+  while (!store->check({key})) {
+    if (std::chrono::steady_clock::now() - start > limit) {
+      base::fail(base::ErrorKind::kRuntime, "no replica became the ", end, " on channel ", channel,
+                 " within ", limit.count(), " s");
+    }
+    std::this_thread::sleep_for(kPollInterval);
+  }
+  return std::stoll(store->get_to_str(key));
+}
+
+// Who is at the ends of channels. The stores live on, so that no other one has their address.
+class Ends {
+ public:
+  std::int64_t find(const StorePtr& store, std::int64_t channel, const char* end) {
+    const std::tuple place(store.get(), channel, std::string(end));
+    {
+      const std::lock_guard lock(mutex_);
+      const auto known = ends_.find(place);
+      if (known != ends_.end()) return known->second.second;
+    }
+    const std::int64_t member = wait_for_end(store, channel, end);
+    const std::lock_guard lock(mutex_);
+    ends_.insert_or_assign(place, std::pair(store, member));
+    return member;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::tuple<c10d::Store*, std::int64_t, std::string>, std::pair<StorePtr, std::int64_t>>
+      ends_;
+};
+
+Ends& ends() {
+  static auto* const instance = new Ends();
+  return *instance;
+}
 
 at::Tensor send(const at::Tensor& input, std::int64_t dst, std::int64_t tag,
                 const std::string& group_name) {
   const auto group = c10d::resolve_process_group(group_name);
+  const bool is_channel = dst == kOfChannel;
+  const int first_tag = is_channel ? tag_of_channel(tag) : tag_of(tag);
+  if (is_channel) dst = ends().find(group->getStore(), tag, "receiver");
   Sent sent;
   sent.tensors = {description_of(input)};
   if (input.numel() > 0) sent.tensors.push_back(input.clone());
   for (std::size_t i = 0; i < sent.tensors.size(); ++i) {
     std::vector<at::Tensor> one{sent.tensors[i]};
-    sent.works.push_back(
-        group->send(one, static_cast<int>(dst), tag_of(tag) + static_cast<int>(i)));
+    sent.works.push_back(group->send(one, static_cast<int>(dst), first_tag + static_cast<int>(i)));
   }
   outbox().add(std::move(sent));
   return at::zeros({}, at::kLong);
@@ -168,19 +227,24 @@ void receive(c10d::ProcessGroup& group, at::Tensor& into, std::int64_t src, int 
 at::Tensor recv(const at::Tensor& like, std::int64_t src, std::int64_t tag,
                 const std::string& group_name) {
   const auto group = c10d::resolve_process_group(group_name);
+  const bool is_channel = src == kOfChannel;
+  const int first_tag = is_channel ? tag_of_channel(tag) : tag_of(tag);
+  if (is_channel) src = ends().find(group->getStore(), tag, "sender");
   const std::int64_t rank = members_of(group_name).at(static_cast<std::size_t>(src));
   at::Tensor output = at::empty_like(like);
   const at::Tensor expected = description_of(like);
   at::Tensor found = at::zeros_like(expected);
   const runtime::WatchedWait watched([=] { return base::str("a message from rank ", rank); });
   try {
-    if (std::optional<at::Tensor> description = opened().take({group_name, src, tag})) {
+    std::optional<at::Tensor> description;
+    if (!is_channel) description = opened().take({group_name, src, tag});
+    if (description.has_value()) {
       found = std::move(*description);
     } else {
-      receive(*group, found, src, tag_of(tag));
+      receive(*group, found, src, first_tag);
     }
     if (at::equal(found, expected)) {
-      if (like.numel() > 0) receive(*group, output, src, tag_of(tag) + 1);
+      if (like.numel() > 0) receive(*group, output, src, first_tag + 1);
       return output;
     }
   } catch (const std::exception& error) {

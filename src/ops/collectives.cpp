@@ -320,9 +320,14 @@ void register_lists(Registry& m, const Options& options) {
       options);
 }
 
+// Each is two of gloo's, which are ints, and channels have as many again.
+constexpr std::int64_t kTags = std::int64_t{1} << 28;
+
 void check_message(const char* op, const Meeting& meeting, std::int64_t peer, std::int64_t tag) {
-  base::check(tag >= 0, op, ": tag must not be negative, got ", tag);
-  base::check(peer >= 0 && peer < meeting.size(), op, ": there is no member ", peer,
+  const bool is_channel = peer == -1;
+  base::check(tag >= 0 && tag < kTags, op, ": ", is_channel ? "channel_id" : "tag",
+              " must be from 0 to ", kTags - 1, ", got ", tag);
+  base::check(is_channel || (peer >= 0 && peer < meeting.size()), op, ": there is no member ", peer,
               ", the group has ", meeting.size());
   base::check(meeting.size() > 1, op, ": the group has one member, who can't send to itself");
 }

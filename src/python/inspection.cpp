@@ -107,6 +107,7 @@ void bind_known_names(py::module_& m) {
 void bind_switches(py::module_& m) {
   m.def("_set_buffer_donation", &aten::set_donor, py::arg("tensor"), py::arg("should_donate"));
   m.def("_set_donors_are_used", &runtime::set_donors_are_used);
+  m.def("_set_is_replica", &runtime::set_is_replica);
   m.def("_set_xla_all_numbers_special_scalars", [](bool on) {
     aten::all_numbers_are_special.store(on);
     runtime::set_constants_stay(on);

@@ -123,14 +123,15 @@ void CompileCache::fail(const base::Hash128& key, Promise& promise) {
   promise.set_exception(std::current_exception());
 }
 
-SeenNumbersPtr CompileCache::see_numbers(const graph::Trace& trace) {
+SeenNumbersPtr CompileCache::see_numbers(const graph::Trace& trace, bool are_of_replica) {
   std::vector<SeenNumbersPtr> evicted;
   const std::lock_guard lock(mutex_);
   if (SeenNumbersPtr* const seen = numbers_.find(trace.relaxed_key)) {
     if (SeenNumbersPtr now = (*seen)->with(trace)) *seen = std::move(now);
     return *seen;
   }
-  return numbers_.insert(trace.relaxed_key, std::make_shared<const SeenNumbers>(trace), max_size(),
+  return numbers_.insert(trace.relaxed_key,
+                         std::make_shared<const SeenNumbers>(trace, are_of_replica), max_size(),
                          evicted);
 }
 

@@ -74,7 +74,7 @@ class CompileCache {
   }
 
   // What was seen of the numbers of the trace's graph, those of the trace included.
-  SeenNumbersPtr see_numbers(const graph::Trace& trace);
+  SeenNumbersPtr see_numbers(const graph::Trace& trace, bool are_of_replica);
 
   void clear();
   std::size_t size() const;

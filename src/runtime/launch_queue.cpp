@@ -225,6 +225,11 @@ void LaunchQueue::State::finish(const Place::Slot& slot, std::optional<Time> sta
       seconds = std::chrono::duration<double>(elapsed).count();
       mean_seconds += (seconds - mean_seconds) / static_cast<double>(kMaxLongLaunches);
     }
+    // Who waits for the launch may end the profile then.
+    attempt([&] {
+      if (base::tracing_is_on()) [[unlikely]]
+        trace(slot.name, seconds);
+    });
     is_finished[slot.number - first_unfinished] = true;
     while (!is_finished.empty() && is_finished.front()) {
       is_finished.pop_front();
@@ -235,11 +240,7 @@ void LaunchQueue::State::finish(const Place::Slot& slot, std::optional<Time> sta
   }
   if (makes_room) has_room.notify_one();
   if (is_awaited) finished.notify_all();
-  attempt([&] {
-    if (base::tracing_is_on()) [[unlikely]]
-      trace(slot.name, seconds);
-    observe_execution_time(seconds);
-  });
+  attempt([&] { observe_execution_time(seconds); });
 }
 
 LaunchQueue::Place& LaunchQueue::Place::operator=(Place&& other) noexcept {

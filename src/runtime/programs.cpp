@@ -23,6 +23,7 @@ namespace {
 
 std::atomic<std::int64_t> compile_count{0};
 std::atomic<bool> constants_stay{false};
+std::atomic<bool> is_replica{false};
 
 ops::Program lower(const Client& client, const graph::Trace& trace, const ProgramSpec& spec,
                    const ops::Numbers& numbers, bool has_locations, const ops::Bounds* bounds) {
@@ -148,7 +149,8 @@ bool Programs::find_bounded(const graph::Trace& trace, ProgramSpec spec,
 
 FoundProgram Programs::find(const graph::Trace& trace, ProgramSpec spec,
                             const std::function<void()>& before_compiling, bool may_be_bounded) {
-  const SeenNumbersPtr seen = trace.numbers.empty() ? nullptr : cache_.see_numbers(trace);
+  const SeenNumbersPtr seen =
+      trace.numbers.empty() ? nullptr : cache_.see_numbers(trace, is_replica.load());
   const auto key_with = [&](const base::Hash128& graph_key) {
     spec.program = seen == nullptr ? graph_key : seen->key_with(graph_key);
     return key_of(spec);
@@ -191,5 +193,7 @@ void Programs::close() {
 std::int64_t num_compiled() { return compile_count.load(std::memory_order_relaxed); }
 
 void set_constants_stay(bool stay) { constants_stay.store(stay); }
+
+void set_is_replica(bool is_one) { is_replica.store(is_one); }
 
 }  // namespace torch_xla::runtime

@@ -94,4 +94,8 @@ std::int64_t num_compiled();
 // for each value; by default it becomes data.
 void set_constants_stay(bool stay);
 
+// Whether this process is one of several replicas, whose programs are to be the same though each
+// has numbers of its own (seen_numbers.h).
+void set_is_replica(bool is_one);
+
 }  // namespace torch_xla::runtime

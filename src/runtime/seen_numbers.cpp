@@ -2,6 +2,7 @@
 #include "runtime/seen_numbers.h"
 
 #include <map>
+#include <string>
 #include <tuple>
 #include <utility>
 #include <variant>
@@ -30,9 +31,15 @@ std::vector<std::size_t> arguments_of_slots(const graph::Entry& entry) {
   return arguments;
 }
 
+// Exponents don't, and are slow as data; neither do momenta.
+bool may_differ_on_replicas(const graph::Entry& entry, const graph::Slot& slot) {
+  if (slot.mode != graph::SlotMode::kPromotable) return true;
+  return slot.dtype == base::DType::kInt64 && entry.op->name.find("pow") == std::string::npos;
+}
+
 }  // namespace
 
-SeenNumbers::SeenNumbers(const graph::Trace& trace)
+SeenNumbers::SeenNumbers(const graph::Trace& trace, bool are_of_replica)
     : first_(trace.numbers), is_data_(trace.is_data), has_split_(trace.numbers.size()) {
   using Place =
       std::tuple<const graph::Op*, std::size_t, base::DType, graph::SlotMode, std::uint64_t>;
@@ -44,9 +51,12 @@ SeenNumbers::SeenNumbers(const graph::Trace& trace)
     for (std::size_t i = 0; i < entry.slots.size(); ++i) {
       const auto number = static_cast<std::uint32_t>(same_as_.size());
       const graph::Slot& slot = entry.slots[i];
-      const bool is_key = graph::is_key(slot);
+      const bool is_of_replica = are_of_replica && may_differ_on_replicas(entry, slot);
+      if (is_of_replica) is_data_[number] = true;
+      const bool is_own =
+          graph::is_key(slot) || (is_of_replica && slot.dtype == base::DType::kInt64);
       const Place place(entry.op, arguments[i], slot.dtype, slot.mode, first_[number]);
-      same_as_.push_back(is_key ? number : places.try_emplace(place, number).first->second);
+      same_as_.push_back(is_own ? number : places.try_emplace(place, number).first->second);
     }
   }
   finish();

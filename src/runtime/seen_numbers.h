@@ -19,8 +19,10 @@ using SeenNumbersPtr = std::shared_ptr<const SeenNumbers>;
 class SeenNumbers {
  public:
   // Equal are numbers of one type and mode with the same bits in one argument of calls of one
-  // operator: those of others are equal by chance. Random keys are equal to none.
-  explicit SeenNumbers(const graph::Trace& trace);
+  // operator: those of others are equal by chance. Random keys are equal to none. With
+  // `are_of_replica`, as of a process that is one of several, numbers and offsets are data, and
+  // integers equal to none: they may come of the replica's own number, and others have others.
+  explicit SeenNumbers(const graph::Trace& trace, bool are_of_replica = false);
 
   // What holds now that the trace came, too; null if that is what this says. Equalities only ever
   // go. Numbers that part do so by their values, and if some of these part again, all of them do.

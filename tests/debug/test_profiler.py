@@ -19,10 +19,17 @@ from counts import counted
 from processes import run_in_process
 
 import torch_xla
+import torch_xla.core.xla_model as xm
 import torch_xla.debug.profiler as xp
 import torch_xla.runtime as xr
 from torch_xla import _XLAC
 from torch_xla.debug import _profiler_service, _xplane
+
+
+@pytest.fixture(autouse=True)
+def nothing_runs():
+    """A value may be read before the program that computed it has ended."""
+    xm.wait_device_ops()
 
 
 def run_something(device):
@@ -125,6 +132,7 @@ def test_profile_has_annotations_compilations_transfers_and_programs(device, tmp
 def test_profile_has_the_calls_of_programs(device, tmp_path):
     x = torch.rand(3, 3).to(device)
     torch.linalg.eigvals(x).cpu()  # the call's name is ATen's
+    xm.wait_device_ops()
     xp.start_trace(str(tmp_path))
     torch.linalg.eigvals(x).cpu()
     rows = perfetto_rows(pathlib.Path(xp.stop_trace()))
@@ -201,6 +209,7 @@ def test_traces_name_operations_for_the_compiler(device):
 
 def test_nothing_is_recorded_outside_of_a_trace(device, tmp_path):
     run_something(device)
+    xm.wait_device_ops()
     xp.start_trace(str(tmp_path))
     rows = perfetto_rows(pathlib.Path(xp.stop_trace()))
     assert [row for row in rows if row["ph"] == "X"] == []

@@ -252,6 +252,14 @@ def check_messages(rank: int, size: int) -> None:
     sent = 1.0 + (rank - 3) % size
     check("batch", leaf.detach(), np.full(3, sent, np.float32), torch.float32)
     check_messages_of_any(rank, size)
+    # A channel is no tag.
+    xm.send(torch.full((3,), 4.0, device="xla"), channel_id=1000 + rank)
+    dist.send(torch.full((3,), 5.0, device="xla"), after, tag=1000 + rank)
+    of_tag, of_channel = torch.zeros(3, device="xla"), torch.zeros(3, device="xla")
+    dist.recv(of_tag, before, tag=1000 + before)
+    check("tag", of_tag, np.full(3, 5), torch.float32)
+    xm.recv(of_channel, channel_id=1000 + before)
+    check("channel", of_channel, np.full(3, 4), torch.float32)
     if rank == 0:  # arrives, though its sender ends first
         dist.send(torch.arange(1 << 20, device="xla"), size - 1, tag=9)
     elif rank == size - 1:
@@ -281,8 +289,20 @@ def check_messages_of_any(rank: int, size: int) -> None:
     assert sorted(senders) == sorted([*range(1, size), *range(1, size - 1)])
 
 
+def check_channels(rank: int, size: int) -> None:
+    """Two from each to the next, of which the second is received first; each keeps its order."""
+    before = (rank - 1) % size
+    for channel, number in ((2 * rank, 10), (2 * rank + 1, 20), (2 * rank, 30)):
+        sent = xm.send(torch.full((3,), float(number + rank), device="xla"), channel)
+        check(f"sent {number}", sent, np.full(3, number + rank), torch.float32)
+    for channel, number in ((2 * before + 1, 20), (2 * before, 10), (2 * before, 30)):
+        got = xm.recv(torch.zeros(3, device="xla"), channel)
+        check(f"channel {channel}", got, np.full(3, number + before), torch.float32)
+
+
 CHECKS = {
     "messages": check_messages,
+    "channels": check_channels,
     "reductions": check_reductions,
     "moves": check_moves,
     "groups": check_groups,

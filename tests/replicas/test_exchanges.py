@@ -46,7 +46,7 @@ def torchrun(count: int, program: list[str]) -> str:
 
 @pytest.mark.parametrize("count", [2, 3, 4])
 def test_exchanges_are_those_of_numpy(count):
-    names = ["reductions", "moves", "groups", "uneven", "reads", "messages"]
+    names = ["reductions", "moves", "groups", "uneven", "reads", "messages", "channels"]
     if count == 2:
         names.remove("moves")  # the longest
     out = run([str(FOLDER / "exchange_programs.py"), *names], count)
@@ -258,12 +258,25 @@ if __name__ == "__main__":
         ),
         (
             "dist.send(x, 1 - index, group=dist.new_group([0, 1]), tag=-1)",
-            "tag must not be negative, got -1",
+            "tag must be from 0 to 268435455, got -1",
         ),
         (
             "time.sleep(30) if index == 0 else dist.recv(x)",
             "xla::recv: nothing came from any rank: ",
         ),
+        (
+            "if index == 0:\n    xm.send(x, 3)\n    xm.recv(x, 3)",
+            "recv: replica 0 is the sender on channel 3, and can't be its receiver too",
+        ),
+        (
+            "if index == 0: xm.send(x, 3)\nxm.rendezvous('sent')\nif index == 1: xm.send(x, 3)",
+            "send: channel 3 has a sender, replica 0, and this is replica 1",
+        ),
+        (
+            "if index == 0: xm.send(x, 3)\nxm.all_reduce(xm.REDUCE_SUM, x).sum().item()",
+            "no replica became the receiver on channel 3 within 4 s",
+        ),
+        ("xm.send(x, -1)", "send: channel_id must be from 0 to 268435455, got -1"),
     ],
 )
 def test_messages_that_go_wrong(tmp_path, body, words):

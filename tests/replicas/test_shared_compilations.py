@@ -49,10 +49,38 @@ if __name__ == "__main__":
 """
 
 
-def train(folder: pathlib.Path, count: int, start: str = "launch", **environment: str) -> Counts:
+# Offsets and numbers of each replica's own, one of which is equal to another by chance.
+OWN_NUMBERS = """
+import sys, torch, torch_xla
+import torch_xla.runtime as xr
+from torch_xla.debug import metrics
+
+def run(index):
+    x = torch.arange(12.0).reshape(4, 3)
+    def compute(x):
+        row = x[index] + x[:, 1].narrow(0, index, 1)
+        return row * index + (row * 2).clamp(min=index / 10) - float(index) + x[index:][:1].sum()
+    got = compute(x.to("xla"))
+    torch_xla.sync()
+    torch.testing.assert_close(got.cpu(), compute(x))
+    hits = xr.persistent_cache_stats()["hits"]
+    sys.stdout.write(f"replica {metrics.counter_value('UncachedCompile') or 0} {hits} 0\\n")
+
+if __name__ == "__main__":
+    torch_xla.launch(run)
+"""
+
+
+def train(
+    folder: pathlib.Path,
+    count: int,
+    start: str = "launch",
+    program: str = TRAIN,
+    **environment: str,
+) -> Counts:
     """What the replicas tell."""
     script = folder / "train.py"
-    script.write_text(TRAIN)
+    script.write_text(program)
     torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={count}"]
     done = subprocess.run(
         [sys.executable, *(torchrun if start == "torchrun" else []), str(script)],
@@ -93,6 +121,12 @@ def test_a_program_is_compiled_once_per_host(tmp_path, count, start):
     found = zip(counts.compiled, counts.hits, strict=True)
     assert all(compiled + hits == programs for compiled, hits in found)
     assert not counts.warnings and not list(cache.glob("*.tmp"))
+
+
+def test_a_number_of_a_replica_is_no_program_of_its_own(tmp_path):
+    cache = str(tmp_path / "cache")
+    counts = train(tmp_path, 4, program=OWN_NUMBERS, XLA_PERSISTENT_CACHE_PATH=cache)
+    assert sum(counts.compiled) == 1 and sum(counts.hits) == 3
 
 
 def test_the_default_cache_has_what_replicas_share(tmp_path):

@@ -306,45 +306,69 @@ def do_on_ordinals(
     rendezvous("torch_xla.core.xla_model.do_on_ordinals")
 
 
-# Sent and not received: a replica's messages to itself, by channel.
+# Sent and not received: what a replica that is alone sends to itself, by channel.
 _sent: dict[int, torch.Tensor] = {}
 
 
-def _check_alone(what: str) -> None:
-    if world.world_size() > 1:
-        raise NotImplementedError(
-            f"{what}: a channel does not say which replicas it joins, and with several that is not "
-            "supported; torch.distributed's send and recv name them, as xm.collective_permute does"
-        )
-
-
 def send(value: torch.Tensor, channel_id: int) -> torch.Tensor:
-    """Hand the tensor's value to the `recv` of that channel.
+    """Hand the tensor's value to the `recv` of that channel, on another replica. Several tensors on
+    one channel come in the order in which they are sent; recording them waits for nobody, and the
+    program waits for the first `recv`.
+
+    Args:
+        value: a tensor of any dtype and shape, which `recv` must expect.
+        channel_id: from 0 to 2**28 - 1; each leads from one replica to another one.
 
     Returns:
         A tensor of that value, for programs that chain their messages.
 
     Raises:
-        RuntimeError: what was sent there before has not been received.
+        ValueError: the channel is none.
+        RuntimeError: another replica sends there, this one receives there, or a replica that is
+            alone has not received what it sent there before.
     """
-    _check_alone("send")
+    sent = value.detach().clone()
+    if world.world_size() > 1:
+        functional.send(sent, functional.OF_CHANNEL, channel_id, _joined("send", channel_id))
+        return sent
     if channel_id in _sent:
         raise RuntimeError(f"send: channel {channel_id} holds a value that nobody received")
-    _sent[channel_id] = value.detach().clone()
-    return _sent[channel_id]
+    _sent[channel_id] = sent
+    return sent
 
 
 def recv(output: torch.Tensor, channel_id: int) -> torch.Tensor:
-    """Write what was sent on that channel into `output`.
+    """Write what is sent on that channel, and was not received before, into `output`.
+
+    Args:
+        output: a tensor of the dtype and shape that is sent.
+        channel_id: as of `send`.
 
     Raises:
-        RuntimeError: nothing was; with one replica, `send` must come first.
+        ValueError: the channel is none.
+        RuntimeError: another replica receives there, this one sends there, or a replica that is
+            alone has sent nothing there. When the program runs: nothing came, or a tensor of
+            another dtype or shape.
     """
-    _check_alone("recv")
-    if channel_id not in _sent:
+    if world.world_size() > 1:
+        group = _joined("recv", channel_id)
+        received = functional.recv(output.detach(), functional.OF_CHANNEL, channel_id, group)
+    elif channel_id in _sent:
+        received = _sent.pop(channel_id)
+    else:
         raise RuntimeError(f"recv: nothing was sent on channel {channel_id}")
     with torch.no_grad():
-        return output.copy_(_sent.pop(channel_id))
+        return output.copy_(received)
+
+
+def _joined(what: str, channel_id: int) -> str:
+    # As src/ops/collectives.cpp says; the store must not be told of others.
+    if not 0 <= channel_id < 1 << 28:
+        raise ValueError(f"{what}: channel_id must be from 0 to {(1 << 28) - 1}, got {channel_id}")
+    try:
+        return meetings.join_channel(channel_id, "sender" if what == "send" else "receiver")
+    except RuntimeError as error:
+        raise RuntimeError(f"{what}: {error}") from None
 
 
 class CoalescingBuckets:

@@ -15,6 +15,8 @@ from torch_xla import _XLAC, _barriers
 from torch_xla._replicas import meetings
 
 _OPS = torch.ops._c10d_functional
+# In the place of a member, with a channel as the tag: whoever is at its other end.
+OF_CHANNEL = -1
 
 
 def _name_for(tensor: Tensor, group: str) -> str:

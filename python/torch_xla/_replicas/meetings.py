@@ -56,6 +56,7 @@ class _Meetings:
         self.groups: dict[tuple[int, ...], Group] = {}
         self.for_cpu_tensors: set[str] = set()
         self.rounds: dict[str, int] = {}  # by the tag of meetings
+        self.channels: dict[int, str] = {}  # which end of them this replica is
         # c10d keeps references that do not count.
         self.process_groups: list[Any] = []
 
@@ -142,6 +143,38 @@ def _make(own: _Meetings, members: tuple[int, ...]) -> Group:
         _connect(own, name, members, PrefixStore("group", store()))
     _XLAC._add_group(name, group, members, own.device)
     return Group(members, name, group)
+
+
+def join_channel(channel_id: int, end: str) -> str:
+    """Say that this replica is that end of a channel, the "sender" or the "receiver".
+
+    Returns:
+        The name of the group in which the channel is.
+
+    Raises:
+        RuntimeError: another replica is, or this one is the other end too.
+    """
+    from torch._C._distributed_c10d import _resolve_process_group
+
+    group, own = whole_group(), _own()
+    with own.lock:
+        known = own.channels.get(channel_id)
+        if known is None:
+            named = _resolve_process_group(cast("GroupName", group.name)).get_group_store()
+            place = str(group.rank)
+            found = named.compare_set(f"channel {channel_id} {end}", "", place).decode()
+            if found != place:
+                raise RuntimeError(
+                    f"channel {channel_id} has a {end}, replica {found}, and this is replica "
+                    f"{place}; a channel leads from one replica to another one"
+                )
+            own.channels[channel_id] = end
+        elif known != end:
+            raise RuntimeError(
+                f"replica {group.rank} is the {known} on channel {channel_id}, and can't be its "
+                f"{end} too; a channel leads from one replica to another one"
+            )
+    return group.name
 
 
 def for_cpu_tensors(name: str) -> str:

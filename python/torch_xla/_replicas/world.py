@@ -129,10 +129,11 @@ def check_place() -> None:
 
 
 def take_place() -> None:
-    """Of several processes each has one device, whatever CPU_NUM_DEVICES says, and those of one
-    host compile a program once."""
+    """Of several processes each has one device, whatever CPU_NUM_DEVICES says, no number of its
+    own in its programs, and those of one host compile a program once."""
     if process_count() > 1:
         settings.cpu_num_devices = 1
+    _XLAC._set_is_replica(process_count() > 1)
     _XLAC._share_compilations(local_process_count() > 1)
 
 
