@@ -2,8 +2,11 @@
 // mistake in them far from the lowering that made it.
 #include <algorithm>
 #include <array>
+#include <limits>
 
 #include "hlo/checks.h"
+#include "hlo/ops.h"
+#include "hlo/partitioned.h"
 #include "hlo/text.h"
 
 namespace torch_xla::hlo {
@@ -180,6 +183,20 @@ std::string scatter_properties(const ScatterDimensionNumbers& d, bool indices_ar
 
 }  // namespace
 
+namespace {
+
+// XLA's partitioner fills up indices that have no equal parts with numbers of 32 bits, and ends the
+// process where the indices have others.
+Value partitioner_indices(Value indices, const Value& input) {
+  if (!is_partitioned() || indices.dtype() != DType::kInt64) return indices;
+  const auto is_wide = [](std::int64_t size) {
+    return size > std::numeric_limits<std::int32_t>::max();
+  };
+  return std::ranges::any_of(input.dims(), is_wide) ? indices : convert(indices, DType::kInt32);
+}
+
+}  // namespace
+
 Values scatter(const Values& inputs, Value scatter_indices, const Values& updates,
                const ScatterDimensionNumbers& dimension_numbers, const Region& update_computation,
                bool indices_are_sorted, bool unique_indices) {
@@ -213,7 +230,7 @@ Values scatter(const Values& inputs, Value scatter_indices, const Values& update
   const Builder::RegionText region = builder.region(arguments, update_computation);
   require_yields(kName, region.yielded, elements);
   Values operands = inputs;
-  operands.push_back(scatter_indices);
+  operands.push_back(partitioner_indices(scatter_indices, inputs[0]));
   operands.insert(operands.end(), updates.begin(), updates.end());
   return builder.op(kName, operands, results,
                     scatter_properties(d, indices_are_sorted, unique_indices), {&region.text, 1});

@@ -1,4 +1,5 @@
 // Shardy: the meshes of a module, and how its values lie on them.
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -6,10 +7,13 @@
 #include "base/hash.h"
 #include "hlo/checks.h"
 #include "hlo/manual.h"
+#include "hlo/partitioned.h"
 #include "hlo/text.h"
 
 namespace torch_xla::hlo {
 namespace {
+
+thread_local const base::Sharding* whole = nullptr;
 
 // A mesh goes by what it is, so that who mentions it first need not be known.
 std::string mesh_name(const std::string& mesh) {
@@ -101,6 +105,24 @@ void require_equal_parts(std::string_view name, const base::Sharding& sharding, 
 std::string sharding_attribute(Builder& builder, const base::Sharding& sharding,
                                std::int64_t rank) {
   return "#sdy.sharding" + open_sharding(builder, sharding, rank) + ">";
+}
+
+PartitionedScope::PartitionedScope(const base::Sharding* whole_of_program)
+    : before_(std::exchange(whole, whole_of_program)) {}
+PartitionedScope::~PartitionedScope() { whole = before_; }
+
+bool is_partitioned() { return whole != nullptr; }
+
+Value whole_along(Value operand, const Dims& dims) {
+  if (!is_partitioned()) return operand;
+  std::string text =
+      base::str("#sdy.sharding<@", declare_mesh(operand.builder(), whole->mesh()), ", [");
+  for (std::int64_t d = 0; d < operand.rank(); ++d) {
+    const bool is_whole = std::find(dims.begin(), dims.end(), d) != dims.end();
+    text += base::str(d > 0 ? ", " : "", is_whole ? "{}" : "{?}");
+  }
+  return operand.builder().op("sdy.sharding_constraint", {&operand, 1}, operand.type(),
+                              "sharding = " + text + "]>");
 }
 
 Value full_to_shard(Value operand, const base::Sharding& sharding) {

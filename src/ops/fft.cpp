@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "hlo/partitioned.h"
 #include "ops/linear_algebra.h"
 #include "ops/promotion.h"
 #include "ops/reduce.h"
@@ -10,19 +11,25 @@
 namespace torch_xla::ops {
 namespace {
 
-// Applies `f` to `value` with `dims` moved to the end, in their order, and moves them back.
+// Applies `f` to `value` with `dims` moved to the end, in their order, and moves them back. Devices
+// share the work along the first of the other dimensions alone: XLA's partitioner makes of any
+// other split a transform whose elements lie in an order that the CPU's kernel refuses.
 template <typename F>
 Value with_innermost(Value value, const Dims& dims, const F& f) {
   Dims permutation;
   for (std::int64_t i = 0; i < value.rank(); ++i) {
     if (std::find(dims.begin(), dims.end(), i) == dims.end()) permutation.push_back(i);
   }
+  const std::size_t num_batch = permutation.size();
   permutation.insert(permutation.end(), dims.begin(), dims.end());
   Dims inverse(permutation.size());
   for (std::size_t i = 0; i < permutation.size(); ++i) {
     inverse[static_cast<std::size_t>(permutation[i])] = static_cast<std::int64_t>(i);
   }
-  return hlo::transpose(f(hlo::transpose(value, permutation)), inverse);
+  Dims whole;
+  for (std::int64_t i = num_batch > 0 ? 1 : 0; i < value.rank(); ++i) whole.push_back(i);
+  const Value operand = hlo::whole_along(hlo::transpose(value, permutation), whole);
+  return hlo::transpose(hlo::whole_along(f(operand), whole), inverse);
 }
 
 std::int64_t transformed_size(const Dims& sizes, const Dims& dims) {

@@ -1,36 +1,44 @@
 // Running lowerings over a trace, in its order, and over the argument types of one call.
 #include "ops/lower.h"
 
+#include <string>
 #include <utility>
 
 #include "hlo/builder.h"
 #include "hlo/constraint_error.h"
 #include "hlo/ops.h"
+#include "hlo/partitioned.h"
 #include "ops/bounded.h"
-#include "ops/partitioned.h"
 #include "ops/registry.h"
 #include "ops/trace_emitter.h"
 
 namespace torch_xla::ops {
 namespace {
 
-thread_local bool lowers_partitioned = false;
-
-}  // namespace
-
-PartitionedScope::PartitionedScope(bool is_partitioned)
-    : before_(std::exchange(lowers_partitioned, is_partitioned)) {}
-PartitionedScope::~PartitionedScope() { lowers_partitioned = before_; }
-
-bool is_partitioned() { return lowers_partitioned; }
-
-namespace {
+// Whole arrays lie on the mesh that the others are split over: Shardy takes no notice of those on
+// another one. Null for a program of one device.
+const base::Sharding* find_whole(const graph::Trace& trace, const Partition& partition) {
+  if (partition.num_devices == 1) return nullptr;
+  for (const auto& shardings : {partition.leaves, partition.roots}) {
+    for (const base::Sharding* const sharding : shardings) {
+      if (!base::is_whole(sharding)) return base::Sharding::make(sharding->mesh(), {});
+    }
+  }
+  for (const graph::Trace::Step& step : trace.steps) {
+    const graph::Entry& entry = *step.node->entry();
+    if (entry.op->name != "xla:_sharding_constraint") continue;
+    const std::string& text = std::get<std::string>(entry.args[1]);
+    return base::Sharding::make(base::Sharding::find(text)->mesh(), {});
+  }
+  return base::Sharding::replicated(partition.num_devices);
+}
 
 class Module {
  public:
   Module(const graph::Trace& trace, const Target& target, std::span<const Donation> donations,
-         const Numbers& numbers, const Partition& partition, const Bounds* bounds)
-      : trace_(trace), target_(target), partition_(partition) {
+         const Numbers& numbers, const Partition& partition, const base::Sharding* whole,
+         const Bounds* bounds)
+      : trace_(trace), target_(target), partition_(partition), whole_(whole) {
     builder_.set_default_precision(target.precision);
     if (bounds != nullptr) bounded_.emplace(trace, *bounds);
     for (std::size_t i = 0; i < trace.leaves.size(); ++i) {
@@ -64,16 +72,13 @@ class Module {
     for (std::size_t i = first_variable; i < program_.ints.size(); ++i) {
       variables_.push_back(element({DType::kInt64}, i));
     }
-    if (partition.num_devices > 1) {
-      whole_ = &find_whole();
-      place_parameters();
-    }
+    if (whole_ != nullptr) place_parameters();
   }
 
   Program run() {
     const auto slots = [this](std::size_t step) { return slots_of(step); };
     const std::vector<Value> roots = emit_roots(slots);
-    if (partition_.num_devices > 1) place_results(roots);
+    if (whole_ != nullptr) place_results(roots);
     program_.text = builder_.finish(roots);
     return std::move(program_);
   }
@@ -88,23 +93,6 @@ class Module {
     }
     const BoundedEmission bounded{*bounded_, std::move(variables_)};
     return emit_trace(builder_, target_, trace_, std::move(leaves_), slots, &bounded);
-  }
-
-  // Whole arrays lie on the mesh that the others are split over: Shardy takes no notice of those on
-  // another one.
-  const base::Sharding& find_whole() const {
-    for (const auto& shardings : {partition_.leaves, partition_.roots}) {
-      for (const base::Sharding* const sharding : shardings) {
-        if (!base::is_whole(sharding)) return *base::Sharding::make(sharding->mesh(), {});
-      }
-    }
-    for (const graph::Trace::Step& step : trace_.steps) {
-      const graph::Entry& entry = *step.node->entry();
-      if (entry.op->name != "xla:_sharding_constraint") continue;
-      const std::string& text = std::get<std::string>(entry.args[1]);
-      return *base::Sharding::make(base::Sharding::find(text)->mesh(), {});
-    }
-    return *base::Sharding::replicated(partition_.num_devices);
   }
 
   std::string attribute_of(std::span<const base::Sharding* const> shardings, std::size_t i,
@@ -193,7 +181,7 @@ class Module {
   const graph::Trace& trace_;
   const Target& target_;
   const Partition& partition_;
-  const base::Sharding* whole_ = nullptr;  // of a partitioned program
+  const base::Sharding* const whole_;  // of a partitioned program, else null
   std::optional<BoundedTrace> bounded_;
   std::vector<Value> variables_;  // of a bounded program
   hlo::Builder builder_;
@@ -209,8 +197,9 @@ class Module {
 
 Program lower(const graph::Trace& trace, const Target& target, std::span<const Donation> donations,
               const Numbers& numbers, const Partition& partition, const Bounds* bounds) {
-  const PartitionedScope scope(partition.num_devices > 1);
-  return Module(trace, target, donations, numbers, partition, bounds).run();
+  const base::Sharding* const whole = find_whole(trace, partition);
+  const hlo::PartitionedScope scope(whole);
+  return Module(trace, target, donations, numbers, partition, whole, bounds).run();
 }
 
 std::vector<std::optional<Shape>> infer(const graph::Entry& partial, std::string_view platform) {

@@ -7,7 +7,7 @@
 #include <limits>
 
 #include "base/error.h"
-#include "ops/partitioned.h"
+#include "hlo/partitioned.h"
 #include "ops/promotion.h"
 
 namespace torch_xla::ops {
@@ -37,7 +37,7 @@ hlo::BinaryRegion extremum_body(DType dtype, bool greatest) {
 
 // Devices that meet in a reduction know XLA's own operations alone: NaNs are looked for apart.
 Value extremum(Value operand, Value start, const Dims& dims, bool greatest) {
-  if (!is_partitioned() || base::is_integral(operand.dtype())) {
+  if (!hlo::is_partitioned() || base::is_integral(operand.dtype())) {
     return hlo::reduce(operand, start, dims, extremum_body(operand.dtype(), greatest));
   }
   const Value found = hlo::reduce(operand, start, dims, greatest ? hlo::maximum : hlo::minimum);

@@ -97,3 +97,24 @@ def test_digits_are_learnt_by_one_program_on_two_devices():
     )
     share = re.search(r"test accuracy ([\d.]+)% on 2 devices", printed)
     assert share is not None and float(share[1]) >= 90.0
+
+
+@pytest.mark.parametrize("way", ["data", "tensor", "2d", "fsdp"])
+def test_gpt2_learns_whatever_is_split(way):
+    command = "--steps 20 --batch-size 8 --length 16 --layers 1 --width 32"
+    example = EXAMPLE.with_name("spmd_gpt2.py")
+    pytest.importorskip("transformers")
+    printed = run_example("--way", way, *command.split(), example=example, devices=4)
+    losses = [float(loss) for loss in re.findall(r"loss ([\d.]+)", printed)]
+    assert losses[-1] < losses[0]
+    part = {"data": (32, 128), "tensor": (32, 32), "2d": (32, 64), "fsdp": (8, 128)}[way]
+    assert f"has {part}" in printed and "compiled 2 programs" in printed
+
+
+@pytest.mark.parametrize("more", [(), ("--fsdp",)])
+def test_resnet_learns_on_a_mesh(more):
+    command = "--batch-size 4 --image-size 32 --width 4 --blocks 1 1 1 1 --steps 6 --lr 0.02"
+    example = EXAMPLE.with_name("spmd_resnet.py")
+    printed = run_example(*command.split(), *more, example=example, devices=2)
+    losses = re.search(r"loss ([\d.]+) to ([\d.]+) on 2 devices", printed)
+    assert losses is not None and float(losses[2]) < float(losses[1])

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import collections
 import contextlib
+import os
 import pathlib
 import sys
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ import modules
 import op_samples
 import op_variants
 import optimizers
+import split
 import sweep
 import torch
 import workers
@@ -40,6 +42,9 @@ def parse() -> argparse.Namespace:
     )
     parser.add_argument(
         "--sweep", action="store_true", help="all dtypes, 0-d and empty tensors, refusals"
+    )
+    parser.add_argument(
+        "--split", action="store_true", help="each tensor split along each dimension over a mesh"
     )
     parser.add_argument("--jobs", type=int, default=1, help="child processes at a time")
     parser.add_argument("--timeout", type=float, default=3600, help="seconds for an entry")
@@ -83,6 +88,8 @@ def main() -> int:
         return tell("check_optimizer", tasks, arguments)
     if arguments.sweep:
         return check_sweep([op.full_name for op in chosen], arguments)
+    if arguments.split:
+        return check_split([op.full_name for op in chosen], arguments)
     if arguments.variants:
         return check_variants([op.full_name for op in chosen], arguments)
     return check_operators([op.full_name for op in chosen], arguments)
@@ -150,6 +157,38 @@ def check_variants(names: list[str], arguments: argparse.Namespace) -> int:
     differ = (f"{count} {variant}" for variant, count in sorted(totals.items()))
     print(", ".join(differ) or "nothing differs")
     return 1 if totals else 0
+
+
+def check_split(names: list[str], arguments: argparse.Namespace) -> int:
+    """Print a line for each problem, and how many entries have any."""
+    # Four devices out of the CPU, for the children: this process makes no client.
+    os.environ.setdefault("CPU_NUM_DEVICES", "4")
+    wrong = 0
+    lines = []
+    tasks: list[tuple[Any, ...]] = [(name, arguments.dtype, arguments.samples) for name in names]
+    for name, problems, death in answers("check_split", tasks, arguments):
+        if death:
+            problems = list(deaths_of_split(name, arguments)) or [split.Problem("all", death)]
+        wrong += bool(problems)
+        for problem in problems:
+            lines.append(f"{name:40} {problem.case}: {problem.detail}")
+            print(lines[-1], flush=True)
+        if arguments.out:
+            arguments.out.write_text("".join(f"{line}\n" for line in lines))
+    print(f"{len(names) - wrong} right, {wrong} wrong")
+    return 1 if wrong else 0
+
+
+def deaths_of_split(name: str, arguments: argparse.Namespace) -> Iterator[split.Problem]:
+    """Of an entry that ended its process, each case by itself."""
+    task = name, arguments.dtype, arguments.samples
+    ((_, cases),) = workers.run("checks:cases_of_split", [task], 1, arguments.timeout)
+    chosen = [(*task, case) for case in cases if case.tensor >= 0]
+    for (*_, case), found in workers.run("checks:check_split", chosen, 1, arguments.timeout):
+        if isinstance(found, workers.Died):
+            yield split.Problem(str(case), f"died: {found.how}")
+        elif isinstance(found, list):
+            yield from found
 
 
 def check_sweep(names: list[str], arguments: argparse.Namespace) -> int:

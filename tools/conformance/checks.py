@@ -6,10 +6,18 @@ import modules
 import op_samples
 import op_variants
 import optimizers
+import split
 import torch
 from torch.testing._internal.opinfo.core import OpInfo
 
-__all__ = ["check_module", "check_operator", "check_optimizer", "check_variants"]
+__all__ = [
+    "cases_of_split",
+    "check_module",
+    "check_operator",
+    "check_optimizer",
+    "check_split",
+    "check_variants",
+]
 
 
 def check_operator(
@@ -27,6 +35,18 @@ def check_variants(
     if dtype not in op.supported_dtypes("cpu"):
         return []
     return op_variants.check(op, dtype, variants, samples)
+
+
+def check_split(
+    name: str, dtype: torch.dtype, samples: int | None, *only: split.Case
+) -> list[split.Problem]:
+    """What is wrong with an entry whose tensors are split over a mesh, or with some cases."""
+    return split.check(_entry(name), dtype, samples, only)
+
+
+def cases_of_split(name: str, dtype: torch.dtype, samples: int | None) -> list[split.Case]:
+    """All of them."""
+    return split.cases(_entry(name), dtype, samples)
 
 
 def check_module(name: str, dtype: torch.dtype) -> list[str]:

@@ -35,8 +35,8 @@ __all__ = [
         "Verdict",
         "as_near",
     ),
-    *("check", "compare", "compare_chosen", "describe", "entries", "gradients", "moved"),
-    *("moved_as_it_lies", "samples", "tensors", "to_device", "widened"),
+    *("check", "compare", "compare_chosen", "describe", "difference", "entries", "gradients"),
+    *("moved", "moved_as_it_lies", "run", "samples", "tensors", "to_device", "widened"),
 ]
 
 
@@ -125,7 +125,8 @@ def tensors(value: object) -> list[torch.Tensor]:
     return [x for x in tree_flatten(value)[0] if isinstance(x, torch.Tensor)]
 
 
-def _run(op: Callable[..., object], sample: SampleInput) -> list[torch.Tensor]:
+def run(op: Callable[..., object], sample: SampleInput) -> list[torch.Tensor]:
+    """What the call gives, with the same random numbers each time."""
     torch.manual_seed(0)
     random.seed(0)
     return tensors(op(sample.input, *sample.args, **sample.kwargs))
@@ -328,13 +329,13 @@ def as_near(
 def _exact(op: OpInfo, sample: SampleInput) -> list[torch.Tensor]:
     """Results and gradients in float64; none if the entry has no float64."""
     try:
-        results = _run(op.op, sample)
+        results = run(op.op, sample)
         return results + gradients(results, tensors((sample.input, sample.args, sample.kwargs)))
     except Exception:
         return []
 
 
-def _problem(
+def difference(
     op: OpInfo, sample: SampleInput, expected: list[torch.Tensor], actual: Any, tolerance: Tolerance
 ) -> str:
     """How the results differ beyond what is right as well, or nothing."""
@@ -374,7 +375,7 @@ def _record(
     for index, sample in enumerate(found):
         inputs = tensors((sample.input, sample.args, sample.kwargs))
         try:
-            expected = _run(op.op, sample)
+            expected = run(op.op, sample)
             expected += gradients(expected, inputs)
         except Exception:  # the CPU refuses the sample: nothing to compare with
             continue
@@ -383,7 +384,7 @@ def _record(
             is_part = op.full_name == "as_strided.partial_views"
             there = moved_as_it_lies(sample) if is_part else moved(sample)
             _clear_counters()
-            actual = _run(op.op, there)
+            actual = run(op.op, there)
             actual += gradients(actual, tensors((there.input, there.args, there.kwargs)))
         except Exception as error:
             raise _SampleError(index) from error
@@ -418,7 +419,7 @@ def check(
             while batch := list(itertools.islice(recorded, _SAMPLES_PER_PROGRAM)):
                 torch_xla.sync()
                 for index, sample, expected, actual in batch:
-                    if problem := _problem(op, sample, expected, actual, tolerance):
+                    if problem := difference(op, sample, expected, actual, tolerance):
                         return Verdict(name, "wrong", f"sample {index}: {problem}")
                 count += len(batch)
     except _SampleError as error:

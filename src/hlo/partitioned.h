@@ -1,0 +1,29 @@
+// Whether the program that this thread writes is partitioned over several devices: what these meet
+// in must be operations that XLA's collectives know, and some operations its partitioner knows in
+// one form alone.
+#pragma once
+
+#include "base/sharding.h"
+#include "hlo/builder.h"
+
+namespace torch_xla::hlo {
+
+// While it lives, programs of this thread are partitioned over the mesh of a sharding that leaves
+// arrays whole, which must live as long; null: over none.
+class PartitionedScope {
+ public:
+  explicit PartitionedScope(const base::Sharding* whole);
+  ~PartitionedScope();
+  PartitionedScope(const PartitionedScope&) = delete;
+  PartitionedScope& operator=(const PartitionedScope&) = delete;
+
+ private:
+  const base::Sharding* const before_;
+};
+bool is_partitioned();
+
+// The value, of which each device has all elements along these dimensions; how the others lie is
+// left to the partitioner. Changes nothing in a program for one device.
+Value whole_along(Value operand, const Dims& dims);
+
+}  // namespace torch_xla::hlo
