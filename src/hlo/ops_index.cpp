@@ -195,6 +195,15 @@ Value partitioner_indices(Value indices, const Value& input) {
   return std::ranges::any_of(input.dims(), is_wide) ? indices : convert(indices, DType::kInt32);
 }
 
+// Where a device writes one index, XLA makes of a scatter a write that moves an index outside to
+// the next place inside: a device that has a part of the input would write what belongs to another
+// one.
+bool is_one_write(const Value& indices, std::int64_t index_vector_dim) {
+  std::int64_t count = 1;
+  for (const std::int64_t size : batch_sizes(indices.dims(), index_vector_dim)) count *= size;
+  return is_partitioned() && count <= num_partitions();
+}
+
 }  // namespace
 
 Values scatter(const Values& inputs, Value scatter_indices, const Values& updates,
@@ -229,11 +238,20 @@ Values scatter(const Values& inputs, Value scatter_indices, const Values& update
   Builder& builder = inputs[0].builder();
   const Builder::RegionText region = builder.region(arguments, update_computation);
   require_yields(kName, region.yielded, elements);
+  const bool has_whole_inputs = is_one_write(scatter_indices, d.index_vector_dim);
   Values operands = inputs;
+  if (has_whole_inputs) {
+    for (Value& input : operands) input = whole_along(input, d.scatter_dims_to_operand_dims);
+  }
   operands.push_back(partitioner_indices(scatter_indices, inputs[0]));
   operands.insert(operands.end(), updates.begin(), updates.end());
-  return builder.op(kName, operands, results,
-                    scatter_properties(d, indices_are_sorted, unique_indices), {&region.text, 1});
+  Values written =
+      builder.op(kName, operands, results,
+                 scatter_properties(d, indices_are_sorted, unique_indices), {&region.text, 1});
+  if (has_whole_inputs) {
+    for (Value& value : written) value = whole_along(value, d.scatter_dims_to_operand_dims);
+  }
+  return written;
 }
 
 Value scatter(Value input, Value scatter_indices, Value update,

@@ -113,6 +113,10 @@ PartitionedScope::~PartitionedScope() { whole = before_; }
 
 bool is_partitioned() { return whole != nullptr; }
 
+std::int64_t num_partitions() {
+  return is_partitioned() ? static_cast<std::int64_t>(whole->num_shards()) : 1;
+}
+
 Value whole_along(Value operand, const Dims& dims) {
   if (!is_partitioned()) return operand;
   std::string text =

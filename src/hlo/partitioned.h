@@ -21,6 +21,8 @@ class PartitionedScope {
   const base::Sharding* const before_;
 };
 bool is_partitioned();
+// Over how many devices; 1 if it is not.
+std::int64_t num_partitions();
 
 // The value, of which each device has all elements along these dimensions; how the others lie is
 // left to the partitioner. Changes nothing in a program for one device.

@@ -112,7 +112,8 @@ std::string DiskCache::name_of(const base::Hash128& key) const {
 File DiskCache::open() const {
   File directory = open_directory(options_.directory, options_.owners);
   if (!directory.is_open()) {
-    if (errno != ENOENT) warn_of("opening the directory", "", errno);
+    // Where there is none, making it says what is wrong.
+    if (errno != ENOENT && errno != ENOTDIR) warn_of("opening the directory", "", errno);
     return directory;
   }
   const std::optional<struct stat> status = directory.status();

@@ -10,7 +10,7 @@ import workers
 
 # What the partitioner once got wrong or died of, and some that it has always known.
 _ENTRIES = (
-    *("sort", "_segment_reduce.lengths", "nn.functional.max_unpool1d.grad"),
+    *("sort", "_segment_reduce.lengths", "nn.functional.max_unpool1d.grad", "index_put"),
     *("fft.ihfft2", "fft.irfftn", "linalg.cholesky", "nn.functional.conv2d", "cumsum", "where"),
 )
 
