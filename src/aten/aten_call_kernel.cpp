@@ -18,6 +18,7 @@
 #include "aten/dynamic_shapes.h"
 #include "aten/fallback.h"
 #include "aten/host_tensor.h"
+#include "aten/normalization_blocks.h"
 #include "aten/operator.h"
 #include "aten/parallel.h"
 #include "aten/product_kernel.h"
@@ -261,6 +262,7 @@ void run(const HostCall& call) {
     }
     check_operands(name, stack);
     if (multiply_in_blocks(call, name, stack)) return;
+    if (normalize_in_blocks(call, op, name, stack)) return;
     std::optional<OneThread> alone;
     if (is_small(call)) alone.emplace();
     if (run_into_outputs(call, op, stack)) return;

@@ -1,12 +1,20 @@
 // The operands and results of a host kernel (runtime/host_kernels.h) as tensors on their memory.
 #pragma once
 
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/from_blob.h>
 
+#include "aten/parallel.h"
 #include "aten/tensor.h"
 #include "runtime/host_kernels.h"
 
 namespace torch_xla::aten {
+
+// The part of PyTorch's thread-local state that its kernels need, on threads that have none.
+struct OnThisThread {
+  at::AutoDispatchBelowADInplaceOrView below;
+  OneThread one_thread;
+};
 
 inline at::Tensor tensor_over(const pjrt::CustomCallArray& array) {
   return at::from_blob(array.data, at::IntArrayRef(array.dims.data(), array.dims.size()),

@@ -4,7 +4,6 @@
 // threads that the plugin has anyway do not.
 #include "aten/product_kernel.h"
 
-#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/baddbmm.h>
 #include <ATen/ops/bmm.h>
@@ -70,12 +69,6 @@ void Product::write() {
     is_batch() ? at::bmm_out(out, lhs, rhs) : at::mm_out(out, lhs, rhs);
   }
 }
-
-// The part of PyTorch's thread-local state that its kernels need, on threads that have none.
-struct OnThisThread {
-  at::AutoDispatchBelowADInplaceOrView below;
-  OneThread one_thread;
-};
 
 void write_blocks(const HostCall& call, const Product& product) {
   // Along the longer side: the less is repeated of what the kernel prepares of the other matrix.
