@@ -181,10 +181,6 @@ std::string scatter_properties(const ScatterDimensionNumbers& d, bool indices_ar
   return properties;
 }
 
-}  // namespace
-
-namespace {
-
 // XLA's partitioner fills up indices that have no equal parts with numbers of 32 bits, and ends the
 // process where the indices have others.
 Value partitioner_indices(Value indices, const Value& input) {

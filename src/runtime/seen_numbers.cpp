@@ -2,7 +2,6 @@
 #include "runtime/seen_numbers.h"
 
 #include <map>
-#include <string>
 #include <tuple>
 #include <utility>
 #include <variant>
@@ -31,12 +30,6 @@ std::vector<std::size_t> arguments_of_slots(const graph::Entry& entry) {
   return arguments;
 }
 
-// Exponents don't, and are slow as data; neither do momenta.
-bool may_differ_on_replicas(const graph::Entry& entry, const graph::Slot& slot) {
-  if (slot.mode != graph::SlotMode::kPromotable) return true;
-  return slot.dtype == base::DType::kInt64 && entry.op->name.find("pow") == std::string::npos;
-}
-
 }  // namespace
 
 SeenNumbers::SeenNumbers(const graph::Trace& trace, bool are_of_replica)
@@ -51,7 +44,8 @@ SeenNumbers::SeenNumbers(const graph::Trace& trace, bool are_of_replica)
     for (std::size_t i = 0; i < entry.slots.size(); ++i) {
       const auto number = static_cast<std::uint32_t>(same_as_.size());
       const graph::Slot& slot = entry.slots[i];
-      const bool is_of_replica = are_of_replica && may_differ_on_replicas(entry, slot);
+      // Offsets and exponents seldom come of the replica's number, and cost more as data.
+      const bool is_of_replica = are_of_replica && slot.mode != graph::SlotMode::kPromotable;
       if (is_of_replica) is_data_[number] = true;
       const bool is_own =
           graph::is_key(slot) || (is_of_replica && slot.dtype == base::DType::kInt64);

@@ -20,7 +20,7 @@ class SeenNumbers {
  public:
   // Equal are numbers of one type and mode with the same bits in one argument of calls of one
   // operator: those of others are equal by chance. Random keys are equal to none. With
-  // `are_of_replica`, as of a process that is one of several, numbers and offsets are data, and
+  // `are_of_replica`, as of a process that is one of several, numbers are data, 0 and 1 too, and
   // integers equal to none: they may come of the replica's own number, and others have others.
   explicit SeenNumbers(const graph::Trace& trace, bool are_of_replica = false);
 
