@@ -520,7 +520,11 @@ A5: dict[str, Callable[[], Any]] = {
     "counter_names": lambda: (ones() + 1).tolist() and "xla::ones" in met.counter_names(),
     "counter_value": lambda: met.counter_value("nothing") is None,
     "metric_names": lambda: (ones() + 1).tolist() and "ExecuteTime" in met.metric_names(),
-    "metric_data": lambda: (ones() + 1).tolist() and met.metric_data("ExecuteTime")[0] >= 1,
+    "metric_data": lambda: (
+        (ones() + 1).tolist()
+        and xm.wait_device_ops() is None
+        and met.metric_data("ExecuteTime")[0] >= 1
+    ),
     "clear_counters": lambda: met.clear_counters() is None,
     "clear_metrics": lambda: met.clear_metrics() is None,
     "clear_all": lambda: met.clear_all() is None and met.counter_names() == [],

@@ -362,6 +362,12 @@ def recv(output: torch.Tensor, channel_id: int) -> torch.Tensor:
 
 
 def _joined(what: str, channel_id: int) -> str:
+    if world.process_count() == 1:
+        # The program of a thread that waits for the other end would hold up the other's.
+        raise NotImplementedError(
+            f"{what}: replicas that are threads of one process have no channels; "
+            "torch.distributed's send and recv name them, as xm.collective_permute does"
+        )
     # As src/ops/collectives.cpp says; the store must not be told of others.
     if not 0 <= channel_id < 1 << 28:
         raise ValueError(f"{what}: channel_id must be from 0 to {(1 << 28) - 1}, got {channel_id}")
