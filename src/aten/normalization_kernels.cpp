@@ -4,11 +4,11 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstring>
 #include <map>
 #include <mutex>
 #include <vector>
 
+#include "aten/lanes.h"
 #include "aten/parallel.h"
 #include "runtime/host_kernels.h"
 
@@ -20,71 +20,6 @@ using runtime::HostCall;
 // So much is worth another thread.
 constexpr std::int64_t kElementsPerThread = 65536;
 
-// As many numbers as every processor computes with at a time.
-template <typename T>
-struct Lanes {
-  using Type [[gnu::vector_size(16)]] = T;
-  static constexpr std::int64_t kCount = 16 / sizeof(T);
-};
-
-// One number or several lanes of them.
-template <typename V, typename T>
-V load(const T* from) {
-  V value;
-  std::memcpy(&value, from, sizeof value);
-  return value;
-}
-template <typename V, typename T>
-void store(T* to, const V& value) {
-  std::memcpy(to, &value, sizeof value);
-}
-
-template <typename T>
-T total_of(const typename Lanes<T>::Type& lanes) {
-  T total = 0;
-  for (std::int64_t lane = 0; lane < Lanes<T>::kCount; ++lane) total += lanes[lane];
-  return total;
-}
-
-// Calls `body` with the places of a row, and whether lanes or one number begin there.
-template <typename T, typename Body>
-void for_row(std::int64_t size, const Body& body) {
-  std::int64_t i = 0;
-  for (; i + Lanes<T>::kCount <= size; i += Lanes<T>::kCount) {
-    body.template operator()<typename Lanes<T>::Type>(i);
-  }
-  for (; i < size; ++i) body.template operator()<T>(i);
-}
-
-// The sum of `function` over a row, in several parts, so that additions need not wait for each
-// other and rounding errors stay small.
-template <typename T, typename Function>
-T sum_of(const T* row, std::int64_t size, Function function) {
-  using V = typename Lanes<T>::Type;
-  constexpr std::int64_t kParts = 4;
-  std::array<V, kParts> sums = {};
-  std::int64_t i = 0;
-  for (; i + kParts * Lanes<T>::kCount <= size; i += kParts * Lanes<T>::kCount) {
-    for (std::int64_t part = 0; part < kParts; ++part) {
-      sums[static_cast<std::size_t>(part)] += function(load<V>(row + i + part * Lanes<T>::kCount));
-    }
-  }
-  T total = total_of<T>((sums[0] + sums[1]) + (sums[2] + sums[3]));
-  for (; i < size; ++i) total += function(row[i]);
-  return total;
-}
-
-std::int64_t count_of(const pjrt::CustomCallArray& array) {
-  std::int64_t count = 1;
-  for (const std::int64_t size : array.dims) count *= size;
-  return count;
-}
-
-template <typename T>
-T* data_of(const pjrt::CustomCallArray& array) {
-  return static_cast<T*>(array.data);
-}
-
 template <typename T>
 struct Moments {
   T mean;
@@ -93,8 +28,12 @@ struct Moments {
 
 template <typename T>
 Moments<T> moments_of(const T* row, std::int64_t size, T eps) {
-  const T mean = sum_of(row, size, [](auto v) { return v; }) / static_cast<T>(size);
-  const T squares = sum_of(row, size, [=](auto v) { return (v - mean) * (v - mean); });
+  const T sum = sum_of<T>(size, [=]<typename V>(std::int64_t i) { return load<V>(row + i); });
+  const T mean = sum / static_cast<T>(size);
+  const T squares = sum_of<T>(size, [=]<typename V>(std::int64_t i) -> V {
+    const V off = load<V>(row + i) - mean;
+    return off * off;
+  });
   return {mean, 1 / std::sqrt(squares / static_cast<T>(size) + eps)};
 }
 

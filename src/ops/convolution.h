@@ -31,7 +31,7 @@ enum class ConvolutionForm : std::uint8_t {
   kConvolution,      // as StableHLO's operation
   kPatches,          // as one matrix product over all images
   kPatchesPerImage,  // as one matrix product per image; not for the adjoint in the input
-  kCall,             // as a call of PyTorch's CPU kernel (convolution_call.cpp)
+  kCall,             // as a call of a host kernel (convolution_call.cpp)
 };
 ConvolutionForm best_form(std::string_view platform, const Dims& input, const Dims& weight,
                           const Dims& output, const ConvolutionGeometry& geometry);
@@ -45,7 +45,7 @@ Value patches_adjoint_input(Value output, Value weight, const Dims& input,
 Value patches_adjoint_weight(Value input, Value output, const Dims& kernel,
                              const ConvolutionGeometry& geometry, ConvolutionForm form);
 
-// The same maps as calls of PyTorch's CPU kernels, for floating dtypes and any number of groups.
+// The same maps as calls of host kernels, for floating dtypes and any number of groups.
 Value called_correlate(const Context& context, Value input, Value weight, const Dims& output,
                        const ConvolutionGeometry& geometry);
 Value called_adjoint_input(const Context& context, Value output, Value weight, const Dims& input,

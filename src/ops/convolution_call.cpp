@@ -1,25 +1,44 @@
-// The maps of convolutions as calls of PyTorch's own CPU kernels, on the program's memory. See
-// runtime/host_kernels.h and src/aten/convolution_kernels.cpp.
+// The maps of convolutions as calls of host kernels (runtime/host_kernels.h) on the program's
+// memory: PyTorch's (src/aten/convolution_kernels.cpp), or ours where each channel is by itself
+// (src/aten/depthwise_kernels.cpp) and PyTorch's is slow.
+#include <algorithm>
+
 #include "ops/convolution.h"
 #include "ops/promotion.h"
 
 namespace torch_xla::ops {
 namespace {
 
-// Half precision is computed in float32, for which there is a fast kernel on every CPU, where the
-// CPU has no instructions for it: its kernels take up to two hundred times as long then.
-Value call(const Context& context, const char* name, hlo::Values operands, const Dims& result,
+Value call(const char* name, hlo::Values operands, const Dims& result,
            const ConvolutionGeometry& g) {
-  for (Value& operand : operands) {
-    if (context.has_products_of(operand.dtype())) continue;
-    operand = convert(operand, accumulate_dtype(operand.dtype()));
-  }
   hlo::CustomCall custom_call;
   custom_call.call_target_name = name;
   custom_call.results = {{operands[0].dtype(), result}};
   custom_call.backend_config = {
       {"stride", g.stride}, {"padding", g.padding}, {"dilation", g.dilation}, {"groups", g.groups}};
   return hlo::custom_call(operands, custom_call)[0];
+}
+
+// PyTorch's kernels. Half precision is computed in float32, for which there is a fast kernel on
+// every CPU, where the CPU has no instructions for it: its kernels take up to two hundred times as
+// long then.
+Value call(const Context& context, const char* name, hlo::Values operands, const Dims& result,
+           const ConvolutionGeometry& g) {
+  for (Value& operand : operands) {
+    if (context.has_products_of(operand.dtype())) continue;
+    operand = convert(operand, accumulate_dtype(operand.dtype()));
+  }
+  return call(name, std::move(operands), result, g);
+}
+
+// Whether several channels of the input are each by itself.
+bool is_depthwise(std::int64_t channels, const ConvolutionGeometry& g) {
+  return g.groups > 1 && g.groups == channels;
+}
+
+// Whether oneDNN has more than a reference for the gradient of such a weight.
+bool is_fast_weight(DType dtype, const Dims& kernel) {
+  return dtype != DType::kFloat64 && kernel.size() < 3 && std::ranges::max(kernel) <= 3;
 }
 
 Dims joined(std::int64_t first, std::int64_t second, const Dims& rest) {
@@ -32,20 +51,31 @@ Dims joined(std::int64_t first, std::int64_t second, const Dims& rest) {
 
 Value called_correlate(const Context& context, Value input, Value weight, const Dims& output,
                        const ConvolutionGeometry& g) {
-  return call(context, "torch_xla.correlate", {input, weight},
-              joined(input.dim(0), weight.dim(0), output), g);
+  const Dims result = joined(input.dim(0), weight.dim(0), output);
+  if (input.dtype() == DType::kFloat64 && is_depthwise(input.dim(1), g)) {
+    return call("torch_xla.depthwise_correlate", {input, weight}, result, g);
+  }
+  return call(context, "torch_xla.correlate", {input, weight}, result, g);
 }
 
 Value called_adjoint_input(const Context& context, Value output, Value weight, const Dims& input,
                            const ConvolutionGeometry& g) {
-  return call(context, "torch_xla.correlate_adjoint_input", {output, weight},
-              joined(output.dim(0), weight.dim(1) * g.groups, input), g);
+  const Dims result = joined(output.dim(0), weight.dim(1) * g.groups, input);
+  if (output.dtype() == DType::kFloat64 && is_depthwise(result[1], g)) {
+    return call("torch_xla.depthwise_adjoint_input", {output, weight}, result, g);
+  }
+  return call(context, "torch_xla.correlate_adjoint_input", {output, weight}, result, g);
 }
 
 Value called_adjoint_weight(const Context& context, Value input, Value output, const Dims& kernel,
                             const ConvolutionGeometry& g) {
-  return call(context, "torch_xla.correlate_adjoint_weight", {input, output},
-              joined(output.dim(1), input.dim(1) / g.groups, kernel), g);
+  const Dims result = joined(output.dim(1), input.dim(1) / g.groups, kernel);
+  if (is_depthwise(input.dim(1), g) && !is_fast_weight(input.dtype(), kernel)) {
+    const DType computed = accumulate_dtype(input.dtype());
+    return call("torch_xla.depthwise_adjoint_weight",
+                {convert(input, computed), convert(output, computed)}, result, g);
+  }
+  return call(context, "torch_xla.correlate_adjoint_weight", {input, output}, result, g);
 }
 
 }  // namespace torch_xla::ops

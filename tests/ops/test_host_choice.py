@@ -70,11 +70,13 @@ _CASES = {
         lambda x, w: nnf.conv2d(x, w, padding=1, groups=4),
         [(2, 4, 6, 5), (4, 1, 3, 3)],
         _CONVOLUTION,
+        asked=("float32", "bfloat16", "float16"),
     ),
     "causal conv1d": Case(
         lambda x, w: nnf.conv1d(nnf.pad(x, (3, 0)), w, groups=4),
         [(2, 4, 9), (4, 1, 4)],
-        _CONVOLUTION,
+        ("correlate", "correlate_adjoint_input", "depthwise_adjoint_weight"),
+        asked=("float32", "bfloat16", "float16"),
     ),
     "grouped conv2d": Case(
         lambda x, w, b: nnf.conv2d(x, w, b, groups=2),
@@ -357,7 +359,8 @@ def calls_in(tensors: list[torch.Tensor]) -> set[str]:
     operators = set(re.findall(r'"op" = "([^"]+)"', text))
     return operators | set(
         re.findall(
-            r"torch_xla\.((?:correlate|group_norm|layer_norm|roll|scatter|transpose)\w*)", text
+            r"torch_xla\.((?:correlate|depthwise|group_norm|layer_norm|roll|scatter|transpose)\w*)",
+            text,
         )
     )
 
