@@ -31,7 +31,7 @@ test: test-cpp test-python
 setup: $(ENVIRONMENT)
 install: $(PACKAGE)
 
-INSTALL := pip install --quiet --disable-pip-version-check
+INSTALL := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check
 
 $(TRAINING): requirements/train.txt requirements/lock.txt
 	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)

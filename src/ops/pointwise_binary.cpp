@@ -36,10 +36,11 @@ Value floating_formula(Value self, Value other) {
   return in_float32(F, v[0], v[1]);
 }
 
+// Of whether each is 0 in the dtype that they have in common.
 template <BinaryFunction F>
 Value of_booleans(Value self, Value other) {
-  const std::vector<Value> v = promote_to({self, other}, DType::kBool);
-  return F(v[0], v[1]);
+  const std::vector<Value> v = promote({self, other});
+  return F(convert(v[0], DType::kBool), convert(v[1], DType::kBool));
 }
 
 // A formula in `dtype`. A half-precision tensor and a number are computed in float32, where the
@@ -202,11 +203,14 @@ Value x_times_log(Value x, Value y, Value (*logarithm)(Value)) {
 Value xlogy(Value x, Value y) { return x_times_log(x, y, hlo::log); }
 Value xlog1py(Value x, Value y) { return x_times_log(x, y, hlo::log_plus_one); }
 
-// By the bits, which arithmetic does not keep of NaNs and subnormal numbers.
+// By the bits, which arithmetic does not keep of NaNs and subnormal numbers. The sign is compared:
+// with its bit as a mask, LLVM makes an instruction of the whole, and takes the wrong bit of a
+// number that it has just converted to bfloat16.
 Value copysign(Value magnitude, Value sign) {
   const Value bits = float_bits(magnitude);
   const Value sign_bit = hlo::lowest(bits.builder(), bits.type());
-  return bitcast_convert((bits & ~sign_bit) | (float_bits(sign) & sign_bit), magnitude.dtype());
+  const Value result = where(less(float_bits(sign), 0.0), bits | sign_bit, bits & ~sign_bit);
+  return bitcast_convert(result, magnitude.dtype());
 }
 
 // self * 2^exponent in the dtype of a floating `self`. In three steps, since there may be room for

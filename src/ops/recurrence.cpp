@@ -1,8 +1,11 @@
 // Layers of LSTM, GRU and RNN cells in one direction, as a loop over the steps: the program's size
 // does not depend on their number. The products with the inputs come in, those of all steps
 // at once; what the derivative knows of a step before the steps behind it are derived is computed
-// for all of them too, so that its loop has two products' work at most. src/aten/recurrences.cpp
-// makes layers into what PyTorch's `lstm`, `gru`, `rnn_tanh` and `rnn_relu` are.
+// for all of them too, so that its loop has two products' work at most. On the CPU a kernel of the
+// host takes a layer of float32 without projections through its steps
+// (aten/recurrence_kernel.cpp).
+// src/aten/recurrences.cpp makes layers into what PyTorch's `lstm`, `gru`, `rnn_tanh` and
+// `rnn_relu` are.
 //
 // Sequences are rows, those of one step side by side, all of it seen as a matrix. Halves are
 // computed in float32.
@@ -56,6 +59,7 @@ class Steps {
   std::int64_t count() const { return places_.has_value() ? places_->dim(0) : num_rows_ / batch_; }
   std::int64_t batch() const { return batch_; }
   bool have_places() const { return places_.has_value(); }
+  const MaybeValue& places() const { return places_; }
 
   Place place(Value step) const {
     if (!places_.has_value()) return {step * static_cast<double>(batch_), {}};
@@ -179,6 +183,33 @@ struct Layer {
   }
 };
 
+// Whether a kernel on the host takes the layer through its steps (aten/recurrence_kernel.cpp).
+bool is_called(const Context& context, const Layer& layer) {
+  const DType dtype = layer.hx.dtype();
+  if (!context.has_host_kernels || layer.weight_hr.has_value() || dtype != DType::kFloat32) {
+    return false;
+  }
+  return layer.inputs.dtype() == dtype && layer.weight_hh.dtype() == dtype &&
+         (!layer.is_lstm() || layer.cx->dtype() == dtype);
+}
+
+Values call(const char* name, const Layer& layer, const std::vector<MaybeValue>& operands,
+            std::vector<Shape> results, hlo::Attributes attributes) {
+  static constexpr const char* kNames[] = {"lstm", "gru", "rnn_tanh", "rnn_relu"};
+  hlo::CustomCall custom_call;
+  custom_call.call_target_name = name;
+  custom_call.results = std::move(results);
+  custom_call.backend_config = std::move(attributes);
+  custom_call.backend_config.emplace_back("cell", kNames[static_cast<int>(layer.cell)]);
+  custom_call.backend_config.emplace_back("has_places", layer.steps.have_places());
+  custom_call.backend_config.emplace_back("reverse", layer.is_reversed);
+  Values given;
+  for (const MaybeValue& operand : operands) {
+    if (operand.has_value()) given.push_back(*operand);
+  }
+  return hlo::custom_call(given, custom_call);
+}
+
 Value one_minus(Value x) { return 1.0 - x; }
 Value slope_of_logistic(Value y) { return y * one_minus(y); }
 Value slope_of_tanh(Value y) { return one_minus(y * y); }
@@ -221,15 +252,36 @@ Carried forward_turn(const Layer& layer, Value x, std::span<const Value> states,
   return {{hidden}, {hidden}};
 }
 
+// As `recurrence`.
+std::vector<Value> called_recurrence(const Layer& layer, const Dims& output_dims, bool saves) {
+  const DType dtype = layer.wide();
+  const std::int64_t num_rows = layer.inputs.dim(0);
+  std::vector<Shape> results = {{dtype, {num_rows, layer.hidden()}}, layer.hx.type()};
+  if (layer.is_lstm()) results.push_back(layer.cx->type());
+  if (saves && (layer.is_lstm() || layer.cell == Cell::kGru)) {
+    results.push_back(layer.inputs.type());
+    if (layer.is_lstm()) results.push_back({dtype, {num_rows, layer.hidden()}});
+  }
+  Values found =
+      call("torch_xla.recurrence", layer,
+           {layer.inputs, layer.hx, layer.cx, layer.weight_hh, layer.bias_hh, layer.steps.places()},
+           results, {{"has_bias", layer.bias_hh.has_value()}, {"saves", saves}});
+  found[0] = hlo::reshape(found[0], output_dims);
+  return found;
+}
+
 // The output's rows, the last states, and with `saves` what the derivative needs.
-std::vector<Value> recurrence(const std::string& cell, Value inputs, Value hx, const MaybeValue& cx,
-                              Value weight_hh, const MaybeValue& bias_hh,
+std::vector<Value> recurrence(Context& context, const std::string& cell, Value inputs, Value hx,
+                              const MaybeValue& cx, Value weight_hh, const MaybeValue& bias_hh,
                               const MaybeValue& weight_hr, const MaybeValue& places, bool reverse,
                               bool saves) {
   const Value rows = as_rows(inputs);
   const Layer layer{cell_of(cell), rows,    hx,        cx,
                     weight_hh,     bias_hh, weight_hr, Steps(rows.dim(0), hx.dim(0), places),
                     reverse};
+  Dims output_dims = inputs.dims();
+  output_dims.back() = hx.dim(1);
+  if (is_called(context, layer)) return called_recurrence(layer, output_dims, saves);
   Values states = {layer.widened(hx)};
   if (layer.is_lstm()) states.push_back(layer.widened(*cx));
   std::vector<Shape> types = {layer.rows_type(layer.output_dtype(), hx.dim(1))};
@@ -247,8 +299,6 @@ std::vector<Value> recurrence(const std::string& cell, Value inputs, Value hx, c
                                    const Value x = layer.widened(layer.steps.read(sequence, place));
                                    return forward_turn(layer, x, before, weight, projection);
                                  });
-  Dims output_dims = inputs.dims();
-  output_dims.back() = hx.dim(1);
   std::vector<Value> results = {hlo::reshape(end.rows[0], output_dims),
                                 convert(end.states[0], layer.output_dtype())};
   if (layer.is_lstm()) results.push_back(convert(end.states[1], layer.cell_dtype()));
@@ -337,9 +387,32 @@ Value for_gates(const Layer& layer, Value hidden, const MaybeValue& cell) {
   return hlo::reshape(grads, {hidden.dim(0), layer.num_gates() * layer.hidden()});
 }
 
+// As `state_gradients`.
+Carried called_state_gradients(const Layer& layer, const Factors& factors,
+                               const std::vector<Value>& grads) {
+  const Shape rows{layer.wide(), {layer.inputs.dim(0), layer.hidden()}};
+  const MaybeValue of_cell = layer.is_lstm() ? MaybeValue(layer.widened(grads[2])) : std::nullopt;
+  const std::vector<MaybeValue> operands = {layer.widened(as_rows(grads[0])),
+                                            layer.widened(grads[1]),
+                                            of_cell,
+                                            factors.of_gates,
+                                            factors.kept,
+                                            factors.hidden_to_cell,
+                                            layer.weight_hh,
+                                            layer.steps.places()};
+  std::vector<Shape> results = {rows};
+  if (layer.is_lstm()) results.push_back(rows);
+  results.push_back(layer.hx.type());
+  if (layer.is_lstm()) results.push_back(layer.cx->type());
+  const Values found = call("torch_xla.recurrence_state_gradients", layer, operands, results, {});
+  const auto middle = found.begin() + std::ssize(found) / 2;
+  return {{middle, found.end()}, {found.begin(), middle}};
+}
+
 // The gradients of the states after each step, as rows, and of those before the first.
-Carried state_gradients(const Layer& layer, const Factors& factors,
+Carried state_gradients(const Context& context, const Layer& layer, const Factors& factors,
                         const std::vector<Value>& grads) {
+  if (is_called(context, layer)) return called_state_gradients(layer, factors, grads);
   const Steps& steps = layer.steps;
   const auto sequence = [&](const MaybeValue& rows) {
     return rows.has_value() ? MaybeValue(steps.padded(*rows)) : rows;
@@ -392,7 +465,7 @@ std::vector<Value> recurrence_backward(Context& context, const std::string& cell
       layer.is_lstm() ? lstm_factors(layer, *gates, states_before(layer, *cells, *cx, before))
       : layer.cell == Cell::kGru ? gru_factors(layer, *gates, hidden_before)
                                  : rnn_factors(layer, as_rows(output));
-  const Carried states = state_gradients(layer, factors, grads);
+  const Carried states = state_gradients(context, layer, factors, grads);
   const Value hidden = states.rows[0];
   const Value unprojected = weight_hr.has_value() ? layer.product(hidden, *weight_hr) : hidden;
   const MaybeValue of_cell = layer.is_lstm() ? MaybeValue(states.rows[1]) : std::nullopt;

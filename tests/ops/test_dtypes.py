@@ -187,6 +187,17 @@ def test_integer_arithmetic_wraps_and_divides_as_cpu():
         same(-x, -y)
 
 
+def test_logical_operators_see_operands_in_their_common_dtype():
+    pairs = [
+        (torch.tensor([1.0, 0.0]).half(), torch.tensor(1e-10, dtype=torch.float64)),
+        (torch.tensor([0, 1], dtype=torch.int8), torch.tensor(256)),
+        (torch.tensor([0, 1]), torch.tensor(0.5)),
+    ]
+    for function in (torch.logical_and, torch.logical_or, torch.logical_xor):
+        for a, b in pairs:
+            assert torch.equal(function(a.to("xla"), b.to("xla")).cpu(), function(a, b))
+
+
 def test_floating_edge_values():
     x = torch.tensor([0.0, -0.0, float("inf"), -float("inf"), float("nan"), 2e-38, 3e38])
     y = x.to("xla")

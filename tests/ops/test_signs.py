@@ -38,6 +38,7 @@ EXACT = {
     "signbit": torch.signbit,
     "copysign": lambda x: torch.copysign(x, x.flip(0)),
     "copysign of number": lambda x: torch.copysign(x, -2),
+    "copysign of number then more": lambda x: -torch.copysign(x.nan_to_num(), -2),
     "sign of sign": lambda x: torch.sign(x) * 2 + torch.sign(x.flip(0)),
     "abs": torch.abs,
     "nan_to_num": torch.nan_to_num,

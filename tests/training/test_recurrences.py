@@ -12,6 +12,7 @@ from torch._subclasses import FakeTensorMode
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pack_sequence
 
 import torch_xla
+import torch_xla.runtime as xr
 from torch_xla.debug import metrics
 
 CELLS = {
@@ -206,10 +207,33 @@ def test_autocast_computes_products_in_the_lower_precision(cell):
         torch.testing.assert_close(p.grad.cpu(), q.grad, rtol=5e-2, atol=5e-2)
 
 
-def program(cell, length, lengths=None):
+@cells
+@pytest.mark.parametrize("lengths", [None, [20, 19, *[11] * 30, 1]])
+def test_rows_on_several_threads_and_states_that_fill_no_lane(cell, lengths):
+    torch.manual_seed(0)
+    module = CELLS[cell](5, 37)
+    sequence = torch.randn(20, 33, 5)
+    given = (sequence,) if lengths is None else (sequence, torch.tensor(lengths))
+    check(module, given, states_of(module, 33))
+
+
+@cells
+def test_gates_of_any_size(cell):
+    """Each gate's function is read off a step whose gates are what is given."""
+    module = CELLS[cell](1, 6, bias=False)
+    for weight in (module.weight_ih_l0, module.weight_hh_l0):
+        nn.init.constant_(weight, 1.0 if weight is module.weight_ih_l0 else 0.0)
+    values = [0.0, 1e-30, 1e-7, 1e-4, 0.2, 0.25, 0.3, 1.0, 9.0, 17.0, 88.0, 90.0, 1e4, torch.inf]
+    x = torch.tensor([*values, *(-v for v in values), torch.nan]).reshape(1, -1, 1)
+    (wants, _), (gots, _) = module(x), copy.deepcopy(module).to("xla")(x.to("xla"))
+    # Relative to each value, however small.
+    torch.testing.assert_close(gots.cpu(), wants, rtol=2e-6, atol=1e-37, equal_nan=True)
+
+
+def program(cell, length, lengths=None, dtype=torch.float32):
     """The text of a training step."""
-    module = CELLS[cell](3, 4, bidirectional=True).to("xla")
-    given = torch.randn(length, 2, 3).to("xla")
+    module = CELLS[cell](3, 4, bidirectional=True).to("xla", dtype)
+    given = torch.randn(length, 2, 3).to("xla", dtype)
     if lengths is not None:
         given = pack_padded_sequence(given, torch.tensor(lengths))
     torch_xla.sync()
@@ -220,9 +244,12 @@ def program(cell, length, lengths=None):
 
 @cells
 def test_the_program_does_not_grow_with_the_sequence(cell):
+    # On the CPU a kernel takes float32 through its steps.
+    loop = "torch_xla.recurrence" if xr.device_type() == "CPU" else "stablehlo.while"
     short, long = program(cell, 16), program(cell, 128)
     assert short.count("\n") == long.count("\n")
-    assert short.count("stablehlo.while") == 4  # two directions, forward and backward
+    assert short.count(loop) == 4  # two directions, forward and backward
+    assert program(cell, 128, dtype=torch.float64).count("stablehlo.while") == 4
     short, long = program(cell, 16, [16, 9]), program(cell, 128, [128, 50])
     assert short.count("\n") == long.count("\n")
 
