@@ -268,6 +268,66 @@ def check_messages(rank: int, size: int) -> None:
         check("late", late, np.arange(1 << 20), torch.int64)
 
 
+def check_of_both_devices(rank: int, size: int) -> None:
+    """The calls of torch.distributed, on the device and on the CPU, where they are made at once."""
+    for device, again in itertools.product(("xla", "cpu"), (False, True)):
+        if again:  # ours outlive the program's groups
+            dist.destroy_process_group()
+            dist.init_process_group("xla", init_method="xla://")
+        check_calls(rank, size, device)
+        look()
+
+
+def check_calls(rank: int, size: int, device: str) -> None:
+    parts = [value_of(r, (size, 3), torch.float32) for r in range(size)]
+    own, last, total = parts[rank].to(device), size - 1, torch.stack(parts).sum(0)
+
+    def expect(what: str, got: Tensor, want: Tensor) -> None:
+        assert got.device.type == device, what
+        check(f"{what} on {device}", got, want.numpy(), torch.float32)
+
+    def zeros() -> list[Tensor]:
+        return [torch.zeros(size, 3, device=device) for _ in range(size)]
+
+    each, to_each = [own + i for i in range(size)], parts[last] + rank
+    for what, call, want in (
+        ("all_reduce", dist.all_reduce, total),
+        ("broadcast", lambda t: dist.broadcast(t, last), parts[last]),
+        ("reduce", lambda t: dist.reduce(t, last), total if rank == last else parts[rank]),
+        ("scatter", lambda t: dist.scatter(t, each if rank == last else None, last), to_each),
+    ):
+        given = own.clone()
+        call(given)
+        expect(what, given, want)
+    gathered, collected, received, whole = zeros(), zeros(), zeros(), torch.cat(zeros())
+    dist.all_gather(gathered, own)
+    dist.gather(own, collected if rank == last else None, last)
+    dist.all_to_all(received, each)
+    dist.all_gather_single(whole, own)
+    expect("all_gather_single", whole, torch.cat(parts))
+    for source, part in enumerate(parts):
+        expect("all_gather", gathered[source], part)
+        expect("gather", collected[source], part if rank == last else part * 0)
+        expect("all_to_all", received[source], part + rank)
+    rows, listed = torch.zeros(1, 3, device=device), torch.zeros(3, device=device)
+    dist.reduce_scatter_single(rows, own)
+    dist.reduce_scatter(listed, list(own.unbind(0)))
+    swapped = torch.zeros_like(own)
+    dist.all_to_all_single(swapped, own)
+    expect("reduce_scatter_single", rows, total[rank : rank + 1])
+    expect("reduce_scatter", listed, total[rank])
+    expect("all_to_all_single", swapped, torch.stack([part[rank] for part in parts]))
+    if rank == 0:  # of which the others know nothing
+        for number in (1, 2):
+            dist.send(own + number, 1, tag=4)
+    elif rank == 1:
+        first, second = zeros()[:2]
+        dist.recv(first, 0, tag=4)
+        assert dist.recv(second, tag=4) == 0
+        expect("first message", first, parts[0] + 1)
+        expect("second message", second, parts[0] + 2)
+
+
 def check_messages_of_any(rank: int, size: int) -> None:
     """The first gets one of each, whoever is first; what was asked for before comes before."""
     xm.rendezvous("before messages of any")
@@ -301,6 +361,7 @@ def check_channels(rank: int, size: int) -> None:
 
 
 CHECKS = {
+    "devices": check_of_both_devices,
     "messages": check_messages,
     "channels": check_channels,
     "reductions": check_reductions,

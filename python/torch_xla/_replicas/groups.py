@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from torch_xla import _XLAC, _devices
 from torch_xla._devices import DeviceLike
@@ -20,13 +20,25 @@ def own_group(what: str, groups: Groups) -> Group:
     """
     if not groups:
         return whole_group()
-    size = world.world_size()
     members = sorted(ordinal for group in groups for ordinal in group)
-    if members != list(range(size)):
-        there = "there is one, 0" if size == 1 else f"there are {size}, 0 to {size - 1}"
-        raise ValueError(f"{what}: the groups must hold each replica once; {there}, got {groups}")
+    if members != list(range(world.world_size())):
+        raise ValueError(
+            f"{what}: the groups must hold each replica once; {spoken_replicas()}, got {groups}"
+        )
     (own,) = (group for group in groups if world.global_ordinal() in group)
     return group_of(own)
+
+
+def spoken_replicas() -> str:
+    """In words, which there are."""
+    size = world.world_size()
+    return "there is one, 0" if size == 1 else f"there are {size}, 0 to {size - 1}"
+
+
+def check_members(what: str, ordinals: Iterable[int]) -> None:
+    """Raises a ValueError unless there are replicas of all these numbers."""
+    if set(ordinals) - set(range(world.world_size())):
+        raise ValueError(f"{what} must be replicas; {spoken_replicas()}, got {list(ordinals)}")
 
 
 def check_shares(what: str, count: int, group: Group) -> None:
