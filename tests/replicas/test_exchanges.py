@@ -46,7 +46,7 @@ def torchrun(count: int, program: list[str]) -> str:
 
 @pytest.mark.parametrize("count", [2, 3, 4])
 def test_exchanges_are_those_of_numpy(count):
-    names = ["reductions", "moves", "groups", "uneven", "reads", "messages", "channels"]
+    names = ["reductions", "moves", "groups", "uneven", "reads", "messages", "channels", "devices"]
     if count == 2:
         names.remove("moves")  # the longest
     out = run([str(FOLDER / "exchange_programs.py"), *names], count)
@@ -79,7 +79,7 @@ def test_fully_shard(count, names):
 @pytest.mark.parametrize("count", [2, 4])
 def test_replicas_in_threads(count):
     out = run([str(FOLDER / "thread_programs.py")], count)
-    assert all(f"passed {name}" in out for name in ("exchanges", "training", "failures", "ends"))
+    assert all(f"passed {name}" in out for name in ("exchanges", "training", "failures", "channels", "ends"))
 
 
 @pytest.mark.parametrize("way", ["ends", "failures"])
@@ -88,10 +88,17 @@ def test_programs_with_threads_wait_for_nobody_at_their_end(way):
     assert f"passed {way}" in out
 
 
-def test_programs_of_hugging_face_under_torchrun():
+@pytest.mark.parametrize("start", ["torchrun", "accelerate"])
+def test_programs_of_hugging_face(start):
     pytest.importorskip("accelerate", reason="Hugging Face's packages are not installed")
     pytest.importorskip("transformers", reason="Hugging Face's packages are not installed")
-    assert "passed" in torchrun(2, [str(FOLDER / "trainer_program.py")])
+    program = str(FOLDER / "trainer_program.py")
+    if start == "torchrun":
+        assert "passed" in torchrun(2, [program])
+    else:
+        # Without a function's name accelerate fails in its own launcher, unless it was configured.
+        options = ["--tpu", "--main_training_function", "main"]
+        assert "passed" in run(["-m", "accelerate.commands.launch", *options, program], 2)
 
 
 @pytest.mark.parametrize(("saving", "loading"), [(2, 3), (2, 1), (1, 2)])

@@ -50,8 +50,8 @@ def test_a_place_that_two_processes_have():
         port = free.getsockname()[1]
     program = "import torch_xla.core.xla_model as xm\nxm.rendezvous('here')\nprint('passed')"
 
-    def start(rank: int, size: int) -> subprocess.Popen[str]:
-        place = {"RANK": str(rank), "WORLD_SIZE": str(size), "LOCAL_RANK": str(rank)}
+    def start(rank: int) -> subprocess.Popen[str]:
+        place = {"RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": str(rank)}
         return subprocess.Popen(
             [sys.executable, "-c", program],
             env={**os.environ, **place, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)},
@@ -60,11 +60,11 @@ def test_a_place_that_two_processes_have():
             text=True,
         )
 
-    first, *others = [start(0, 2), start(1, 2), start(1, 2), start(1, 3)]
+    first, *others = [start(0), start(1), start(1)]
     printed = [process.communicate(timeout=120)[0] for process in (first, *others)]
     assert [process.returncode for process in others].count(0) == 1, printed
     assert sum("passed" in each for each in printed) == 2, printed
-    assert sum("is replica 1 of the job, as process" in each for each in printed) == 2, printed
+    assert sum("is replica 1 of the job, as process" in each for each in printed) == 1, printed
     assert all(
         "RANK must be another number for each process" in each
         for each in printed[1:]

@@ -33,11 +33,11 @@ def _is_on_cpu(what: str, given: Sequence[Tensor]) -> bool:
 
 def _call(op: Any, given: Any, *args: Any) -> Any:
     """The results of the operator, whose last argument is the group's name."""
-    *args, group = args
+    *between, group = args
     if _is_on_cpu(op.__name__, [given] if isinstance(given, Tensor) else given):
         meetings.launch_recorded()
         group = meetings.for_cpu_tensors(group)
-    result = op(given, *args, group)
+    result = op(given, *between, group)
     if isinstance(result, Tensor):
         return _OPS.wait_tensor(result)
     return [_OPS.wait_tensor(tensor) for tensor in result]

@@ -62,9 +62,10 @@ def set_replication(device: DeviceLike, devices: Sequence[DeviceLike]) -> None:
     own, named = _devices.index_of(device), [_devices.index_of(d) for d in devices]
     if set(named) - {own} and (own not in named or set(named) != set(world.devices_of_threads())):
         raise NotImplementedError(
-            "set_replication: several devices of a process are replicas in the loops of "
-            "torch_xla.distributed.data_parallel.DataParallel, those that it was made with; got "
-            f"{', '.join(str(d) for d in devices)}"
+            "set_replication: this process drives one device, and was asked for "
+            f"{', '.join(str(d) for d in devices)}; start a process for each, by torchrun, "
+            "torch_xla.launch or accelerate launch, or a thread by "
+            "torch_xla.distributed.data_parallel.DataParallel"
         )
 
 
