@@ -100,6 +100,9 @@ def cases_of_xm() -> Iterator[Case]:
 def cases_before_groups() -> Iterator[Case]:
     x = torch.ones(4, device="xla")
     yield lambda: dist.all_reduce(x), ValueError, "Default process group has not been initialized"
+    words = "device_id must be xla:0, the device of this replica, got xla:1"
+    wrong = torch.device("xla:1")
+    yield lambda: dist.init_process_group("xla", device_id=wrong), ValueError, words
     functional = torch.ops._c10d_functional
     words = "the process group 'nobody' can't exchange tensors of the device xla"
     yield lambda: functional.all_reduce(x, "sum", "nobody"), ValueError, words

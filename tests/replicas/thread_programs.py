@@ -26,7 +26,7 @@ def exchanges() -> None:
     def run(model: object, loader: object, device: torch.device, context: object) -> int:
         rank, size = xm.get_ordinal(), xr.world_size()
         assert (device.index, SIZE) == (rank, size) and xr.process_count() == 1
-        for name in ("reductions", "moves", "groups", "uneven"):
+        for name in ("reductions", "moves", "groups", "functions", "uneven"):
             exchange_programs.CHECKS[name](rank, size)
             exchange_programs.look()
         xm.set_replication(device, torch_xla.devices())

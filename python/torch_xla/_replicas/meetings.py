@@ -11,8 +11,9 @@ import os
 import socket
 import sys
 import threading
+import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
@@ -171,6 +172,32 @@ def claim(key: str, holder: str) -> str:
     """Who holds a key of the store of all replicas: this one if it is the first."""
     store_of_all = _own().process_groups[whole_group().name].get_group_store()
     return str(store_of_all.compare_set(key, "", holder).decode())
+
+
+@contextlib.contextmanager
+def turn(what: str) -> Iterator[None]:
+    """One replica after the other is in here, in whatever order they come.
+
+    Raises:
+        TimeoutError: it was another's turn for too long; it is named.
+    """
+    if world.world_size() == 1:
+        yield
+        return
+    launch_recorded()
+    shared, own = store(), str(world.global_ordinal())
+    deadline = time.monotonic() + timeout().total_seconds()
+    while (holder := shared.compare_set(f"{what}/turn", "", own).decode()) != own:
+        if time.monotonic() > deadline:
+            limit = timeout().total_seconds()
+            raise TimeoutError(
+                f"{what}: after {limit:g} s it is still the turn of replica {holder}"
+            )
+        time.sleep(0.01)
+    try:
+        yield
+    finally:
+        shared.compare_set(f"{what}/turn", own, "")
 
 
 def for_cpu_tensors(name: str) -> str:

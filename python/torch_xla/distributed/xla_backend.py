@@ -12,6 +12,7 @@ Exchanges are recorded, as PyTorch's functional collectives, and are done when t
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -22,6 +23,7 @@ from torch.distributed.rendezvous import register_rendezvous_handler
 
 from torch_xla import _XLAC, _other_names
 from torch_xla._replicas import batch_norm, device_mesh, functional, meetings, world
+from torch_xla._wrapping import to_wrap
 
 _REDUCTIONS = {
     dist.ReduceOp.SUM: "sum",
@@ -378,6 +380,28 @@ def _rendezvous(url: str, timeout: Any = None, **kwargs: Any) -> Iterator[tuple[
     yield shared, world.global_ordinal(), size
 
 
+def _accept_device_id() -> None:
+    """`init_process_group(device_id=torch.device("xla:0"))`: PyTorch takes the devices of its own
+    accelerators there alone."""
+    module: Any = dist.distributed_c10d
+    original = to_wrap(module, "init_process_group")
+
+    @functools.wraps(original)
+    def init_process_group(backend: Any = None, *args: Any, **kwargs: Any) -> None:
+        device = kwargs.get("device_id")
+        if isinstance(device, torch.device) and device.type == "xla":
+            own = _XLAC._current_device()
+            if device.index not in (None, own):
+                raise ValueError(
+                    f"init_process_group: device_id must be xla:{own}, the device of this replica, "
+                    f"got {device}"
+                )
+            backend, kwargs["device_id"] = backend or "xla", None
+        original(backend, *args, **kwargs)
+
+    module.init_process_group = dist.init_process_group = init_process_group
+
+
 def _install() -> None:
     if "XLA" not in dist.Backend.__dict__:
         dist.Backend.register_backend("xla", _create, extended_api=True, devices="xla")
@@ -385,6 +409,7 @@ def _install() -> None:
             register_rendezvous_handler(scheme, _rendezvous)
         device_mesh.install()
         batch_norm.install()
+        _accept_device_id()
 
 
 _install()
