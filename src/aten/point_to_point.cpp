@@ -35,8 +35,8 @@ namespace {
 
 using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
-// Tags below are those of `collective_permute`. Above kTags are channels, and above twice as many CPU
-// tensors, which are sent at the call (python/torch_xla/_replicas/functional.py).
+// Tags below are those of `collective_permute`. Above kTags are channels, and above twice as many
+// CPU tensors, which are sent at the call (python/torch_xla/_replicas/functional.py).
 constexpr int kFirstTag = 8;
 constexpr int kTags = 1 << 28;
 constexpr std::int64_t kOfChannel = -1;  // in the place of a member
@@ -123,7 +123,8 @@ class Outbox {
     std::future<void> arrival = waiting.get_future();
     std::thread(std::move(waiting)).detach();
     bool is_last_chance = false;
-    while (arrival.wait_for(is_last_chance ? grace : kArrivalInterval) != std::future_status::ready) {
+    while (arrival.wait_for(is_last_chance ? grace : kArrivalInterval) !=
+           std::future_status::ready) {
       if (is_last_chance) return false;
       is_last_chance = has_said(*sent->store, sent->dst, "has ended");
     }
@@ -235,7 +236,8 @@ at::Tensor send(const at::Tensor& input, std::int64_t dst, std::int64_t tag,
   const bool is_channel = dst == kOfChannel;
   const int first_tag = is_channel ? tag_of_channel(tag) : tag_of(tag);
   const std::vector<std::int64_t> members = members_of(group_name);
-  const std::string from = base::str("what replica ", members.at(static_cast<std::size_t>(group->getRank())), " sent ");
+  const std::string from =
+      base::str("what replica ", members.at(static_cast<std::size_t>(group->getRank())), " sent ");
   if (is_channel) {
     try {
       dst = ends().find(*group, tag, "receiver");
