@@ -51,8 +51,9 @@ at::Tensor exchange_token(std::int64_t device, at::Tensor token);
 // The ranks in the job of the members of the group of that process group.
 std::vector<std::int64_t> members_of(const std::string& process_group_name);
 
-// Waits until what this process sent has arrived (point_to_point.cpp).
-void finish_sends();
+// Waits until what this process sent has arrived, or who should take it has ended
+// (point_to_point.cpp). Returns in words what did not arrive.
+std::vector<std::string> finish_sends();
 
 // Runs `op` on CPU tensors, for a program whose call this is: the last of `stack` is the group.
 void run_collective(const runtime::HostCall& call, const c10::OperatorHandle& op,

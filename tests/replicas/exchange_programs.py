@@ -4,7 +4,9 @@ Each replica knows the inputs of all others, so it knows its results."""
 from __future__ import annotations
 
 import itertools
+import os
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -15,6 +17,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 import torch_xla
+import torch_xla.core.functions as xf
 import torch_xla.core.xla_model as xm
 import torch_xla.distributed.xla_backend
 import torch_xla.runtime as xr
@@ -38,6 +41,7 @@ _REDUCE = {
     "bxor": np.bitwise_xor,
 }
 _XM = {xm.REDUCE_SUM: "sum", xm.REDUCE_MUL: "product", xm.REDUCE_MIN: "min", xm.REDUCE_MAX: "max"}
+_XM_OF_BITS = {xm.REDUCE_AND: "band", xm.REDUCE_OR: "bor"}
 
 
 def value_of(rank: int, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
@@ -126,7 +130,7 @@ def check_reductions(rank: int, size: int) -> None:
             got = torch.ops._c10d_functional.all_reduce(own, op, group.name)
             check(f"all_reduce {op} {dtype} {shape}", got, reduced(op, parts), dtype)
             break_off = dtype in (torch.bool, torch.float8_e4m3fn)  # numpy adds otherwise
-            if shape == (4, 3, 2) and op in ("sum", "max") and not break_off:
+            if shape == (4, 3, 2) and not break_off:
                 check_scatters(rank, size, dtype, op)
         if dtype.is_floating_point and dtype.itemsize > 1:
             got = torch.ops._c10d_functional.all_reduce(own * size, "avg", group.name)
@@ -135,11 +139,11 @@ def check_reductions(rank: int, size: int) -> None:
 
 def check_scatters(rank: int, size: int, dtype: torch.dtype, op: str) -> None:
     name = meetings.whole_group().name
-    shape = (2 * size, 3)
-    own = value_of(rank, shape, dtype).to("xla")
-    want = reduced(op, [value_of(r, shape, dtype) for r in range(size)])
-    got = torch.ops._c10d_functional.reduce_scatter_tensor(own, op, size, name)
-    check(f"reduce_scatter {op} {dtype}", got, want[2 * rank : 2 * rank + 2], dtype)
+    for shape in ((2 * size, 3), (size,), (3 * size, 0))[: 3 if op == "sum" else 1]:
+        own = value_of(rank, shape, dtype).to("xla")
+        want = reduced(op, [value_of(r, shape, dtype) for r in range(size)])
+        got = torch.ops._c10d_functional.reduce_scatter_tensor(own, op, size, name)
+        check(f"reduce_scatter {op} {dtype} {shape}", got, np.split(want, size)[rank], dtype)
 
 
 def check_moves(rank: int, size: int) -> None:
@@ -183,6 +187,59 @@ def check_groups(rank: int, size: int) -> None:
         look()
         gathered = xm.all_gather(own, 1, groups=groups)
         check(f"{groups}", gathered, np.concatenate([p.numpy() for p in parts], 1), torch.float32)
+        check_moves_in_group(groups, members, rank)
+
+
+def check_moves_in_group(groups: Any, members: list[int], rank: int) -> None:
+    place, count = members.index(rank), len(members)
+    parts = [value_of(r, (4, 2 * count), torch.int32) for r in members]
+    own = parts[place].to("xla")
+    for xm_op, op in {**_XM, **_XM_OF_BITS}.items():
+        want = np.split(reduced(op, parts), count, 1)[place]
+        got = xm.reduce_scatter(xm_op, own, 1.0, 1, count, groups=groups)
+        check(f"{groups} reduce_scatter {op}", got, want, torch.int32)
+    got = xm.all_to_all(own, 1, 0, count, groups=groups)
+    want = np.concatenate([np.split(part.numpy(), count, 1)[place] for part in parts])
+    check(f"{groups} all_to_all", got, want, torch.int32)
+    sent = [own.clone(), own.float()]
+    xm.collective_broadcast(sent, members[-1], groups=groups)
+    check(f"{groups} broadcast", sent[0], parts[-1].numpy(), torch.int32)
+    check(f"{groups} second", sent[1], parts[-1].float().numpy(), torch.float32)
+
+
+def check_functions(rank: int, size: int) -> None:
+    """The rest of what `xm` and `core.functions` have."""
+    parts = [value_of(r, (2 * size, 3), torch.float32) for r in range(size)]
+    own, total = parts[rank].to("xla"), torch.stack(parts).sum(0)
+    bits = [value_of(r, (5,), torch.int64) for r in range(size)]
+    for xm_op, op in _XM_OF_BITS.items():
+        got = xm.all_reduce(xm_op, bits[rank].to("xla"))
+        check(op, got, reduced(op, bits), torch.int64)
+    gradients = [own.clone(), own[:1] * 2]
+    xm.all_reduce_bucketized_gradients(gradients, scale=0.5, bucket_cap_mb=1)
+    check("bucket", gradients[0], total.numpy() / 2, torch.float32)
+    check("bucket", gradients[1], total[:1].numpy(), torch.float32)
+    out = [own.new_zeros(2 * size * size, 3), own.new_zeros(size, 3)]
+    assert xm.all_gather_bucketized([own, own[:1]], output=out) is out
+    check("gathered", out[0], torch.cat(parts).numpy(), torch.float32)
+    check("gathered", out[1], torch.stack([part[0] for part in parts]).numpy(), torch.float32)
+    (rows,) = xm.reduce_scatter_bucketized(xm.REDUCE_SUM, [own], 2.0, 0, size)
+    check("scattered", rows, 2 * total[2 * rank : 2 * rank + 2].numpy(), torch.float32)
+    leaf = own.clone().requires_grad_()
+    (xf.all_gather(leaf, 1) * (rank + 1)).sum().backward()
+    check("gradient", leaf.grad, np.full((2 * size, 3), size * (size + 1) / 2), torch.float32)
+    leaf.grad = None
+    (xf.AllReduceSumLayer.apply(leaf) * (rank + 1)).sum().backward()
+    check("gradient", leaf.grad, np.full((2 * size, 3), size * (size + 1) / 2), torch.float32)
+    shared = value_of(0, (2 * size, 3), torch.float32)
+    columns = [part.T[:, : 2 * size] for part in parts]  # three rows of a weight for each
+    got = xf.distributed_mm(columns[rank].contiguous().to("xla"), shared.to("xla"), split=2)
+    check("product", got, (torch.cat(columns) @ shared).numpy(), torch.float32)
+    reached = xm.mesh_reduce("ranks", {"rank": own[0, 0] * 0 + rank}, list)
+    assert [each["rank"].item() for each in reached] == list(range(size))
+    done: list[Any] = []
+    xm.do_on_ordinals(lambda value: done.append(value), (own,), (size - 1,))
+    assert len(done) == (rank == size - 1) and all(value.device.type == "cpu" for value in done)
 
 
 def check_uneven(rank: int, size: int) -> None:
@@ -268,6 +325,109 @@ def check_messages(rank: int, size: int) -> None:
         check("late", late, np.arange(1 << 20), torch.int64)
 
 
+def check_of_both_devices(rank: int, size: int) -> None:
+    """The calls of torch.distributed, on the device and on the CPU, where they are made at once."""
+    shared = f"file://{tempfile.gettempdir()}/torch_xla_test_{os.environ['MASTER_PORT']}"
+    place = {"rank": rank, "world_size": size}
+    inits: list[dict[str, Any]] = [
+        {"init_method": "env://"},
+        {"init_method": shared, **place},
+        {"backend": None, "device_id": torch.device("xla:0")},
+        {"init_method": "xla://"},
+    ]
+    for device, init in zip(("xla", "cpu", "xla", "cpu"), inits, strict=True):
+        dist.destroy_process_group()  # ours outlive the program's groups
+        dist.init_process_group(**{"backend": "xla", **init})
+        check_calls(rank, size, device)
+        look()
+    check_objects(rank, size)
+    check_groups_of_some(rank, size)
+
+
+def check_objects(rank: int, size: int) -> None:
+    last, everybody = size - 1, [{"rank": r} for r in range(size)]
+    gathered: list[Any] = [None] * size
+    dist.all_gather_object(gathered, everybody[rank])
+    assert gathered == everybody
+    collected: list[Any] = [None] * size
+    dist.gather_object(everybody[rank], collected if rank == last else None, last)
+    assert rank < last or collected == everybody
+    sent, received = [everybody[rank]], [None]
+    dist.broadcast_object_list(sent, last)
+    dist.scatter_object_list(received, everybody if rank == last else None, last)
+    assert sent == [everybody[last]] and received == [everybody[rank]]
+
+
+def check_groups_of_some(rank: int, size: int) -> None:
+    """Works that are waited for later, in the group of the first two and in that of the others."""
+    some = [dist.new_group(range(2)), dist.new_group(range(1, size))]
+    for group, members in zip(some, (range(2), range(1, size)), strict=True):
+        if rank not in members:
+            continue
+        parts = [value_of(r, (3,), torch.float32) for r in members]
+        summed, gathered = parts[members.index(rank)].to("xla"), torch.zeros(3 * len(members))
+        gathered = gathered.to("xla")
+        works = [
+            dist.all_gather_single(gathered, summed.clone(), group=group, async_op=True),
+            dist.all_reduce(summed, group=group, async_op=True),
+        ]
+        assert all(work.wait() and work.is_completed() for work in works)
+        assert works[1].get_future().wait()[0] is summed
+        check(f"sum of {members}", summed, reduced("sum", parts), torch.float32)
+        check(f"all of {members}", gathered, torch.cat(parts).numpy(), torch.float32)
+        dist.barrier(group=group)
+
+
+def check_calls(rank: int, size: int, device: str) -> None:
+    parts = [value_of(r, (size, 3), torch.float32) for r in range(size)]
+    own, last, total = parts[rank].to(device), size - 1, torch.stack(parts).sum(0)
+
+    def expect(what: str, got: Tensor, want: Tensor) -> None:
+        assert got.device.type == device, what
+        check(f"{what} on {device}", got, want.numpy(), torch.float32)
+
+    def zeros() -> list[Tensor]:
+        return [torch.zeros(size, 3, device=device) for _ in range(size)]
+
+    each, to_each = [own + i for i in range(size)], parts[last] + rank
+    for what, call, want in (
+        ("all_reduce", dist.all_reduce, total),
+        ("broadcast", lambda t: dist.broadcast(t, last), parts[last]),
+        ("reduce", lambda t: dist.reduce(t, last), total if rank == last else parts[rank]),
+        ("scatter", lambda t: dist.scatter(t, each if rank == last else None, last), to_each),
+    ):
+        given = own.clone()
+        call(given)
+        expect(what, given, want)
+    gathered, collected, received, whole = zeros(), zeros(), zeros(), torch.cat(zeros())
+    dist.all_gather(gathered, own)
+    dist.gather(own, collected if rank == last else None, last)
+    dist.all_to_all(received, each)
+    dist.all_gather_single(whole, own)
+    expect("all_gather_single", whole, torch.cat(parts))
+    for source, part in enumerate(parts):
+        expect("all_gather", gathered[source], part)
+        expect("gather", collected[source], part if rank == last else part * 0)
+        expect("all_to_all", received[source], part + rank)
+    rows, listed = torch.zeros(1, 3, device=device), torch.zeros(3, device=device)
+    dist.reduce_scatter_single(rows, own)
+    dist.reduce_scatter(listed, list(own.unbind(0)))
+    swapped = torch.zeros_like(own)
+    dist.all_to_all_single(swapped, own)
+    expect("reduce_scatter_single", rows, total[rank : rank + 1])
+    expect("reduce_scatter", listed, total[rank])
+    expect("all_to_all_single", swapped, torch.stack([part[rank] for part in parts]))
+    if rank == 0:  # of which the others know nothing
+        for number in (1, 2):
+            dist.send(own + number, 1, tag=4)
+    elif rank == 1:
+        first, second = zeros()[:2]
+        dist.recv(first, 0, tag=4)
+        assert dist.recv(second, tag=4) == 0
+        expect("first message", first, parts[0] + 1)
+        expect("second message", second, parts[0] + 2)
+
+
 def check_messages_of_any(rank: int, size: int) -> None:
     """The first gets one of each, whoever is first; what was asked for before comes before."""
     xm.rendezvous("before messages of any")
@@ -301,11 +461,13 @@ def check_channels(rank: int, size: int) -> None:
 
 
 CHECKS = {
+    "devices": check_of_both_devices,
     "messages": check_messages,
     "channels": check_channels,
     "reductions": check_reductions,
     "moves": check_moves,
     "groups": check_groups,
+    "functions": check_functions,
     "uneven": check_uneven,
     "reads": check_reads_in_the_middle,
 }

@@ -46,7 +46,8 @@ def torchrun(count: int, program: list[str]) -> str:
 
 @pytest.mark.parametrize("count", [2, 3, 4])
 def test_exchanges_are_those_of_numpy(count):
-    names = ["reductions", "moves", "groups", "uneven", "reads", "messages", "channels"]
+    names = ["reductions", "moves", "groups", "functions", "uneven", "reads", "messages"]
+    names += ["channels", "devices"]
     if count == 2:
         names.remove("moves")  # the longest
     out = run([str(FOLDER / "exchange_programs.py"), *names], count)
@@ -79,7 +80,10 @@ def test_fully_shard(count, names):
 @pytest.mark.parametrize("count", [2, 4])
 def test_replicas_in_threads(count):
     out = run([str(FOLDER / "thread_programs.py")], count)
-    assert all(f"passed {name}" in out for name in ("exchanges", "training", "failures", "ends"))
+    assert all(
+        f"passed {name}" in out
+        for name in ("exchanges", "training", "failures", "channels", "ends")
+    )
 
 
 @pytest.mark.parametrize("way", ["ends", "failures"])
@@ -88,10 +92,17 @@ def test_programs_with_threads_wait_for_nobody_at_their_end(way):
     assert f"passed {way}" in out
 
 
-def test_programs_of_hugging_face_under_torchrun():
+@pytest.mark.parametrize("start", ["torchrun", "accelerate"])
+def test_programs_of_hugging_face(start):
     pytest.importorskip("accelerate", reason="Hugging Face's packages are not installed")
     pytest.importorskip("transformers", reason="Hugging Face's packages are not installed")
-    assert "passed" in torchrun(2, [str(FOLDER / "trainer_program.py")])
+    program = str(FOLDER / "trainer_program.py")
+    if start == "torchrun":
+        assert "passed" in torchrun(2, [program])
+    else:
+        # Without a function's name accelerate fails in its own launcher, unless it was configured.
+        options = ["--tpu", "--main_training_function", "main"]
+        assert "passed" in run(["-m", "accelerate.commands.launch", *options, program], 2)
 
 
 @pytest.mark.parametrize(("saving", "loading"), [(2, 3), (2, 1), (1, 2)])
@@ -116,6 +127,35 @@ if __name__ == "__main__":
 """)
     out = run([str(path)], 2) if start == "launch" else torchrun(2, [str(path)])
     assert "total [3.0, 3.0, 3.0]" in out
+
+
+def test_other_ways_to_start_processes(tmp_path):
+    """Forked ones too; each in its turn adds its number and an end, and none between them."""
+    path = tmp_path / "program.py"
+    path.write_text("""
+import pathlib, sys, time, torch, torch_xla, torch_xla.core.xla_model as xm
+import torch_xla.distributed.xla_multiprocessing as xmp
+def run(index, executor, wrapper, path):
+    def in_turn():
+        with path.open("a") as out: print("begin", index, file=out)
+        time.sleep(0.1)
+        with path.open("a") as out: print("end", index, file=out)
+        return index
+    assert executor.run(in_turn) == index
+    weight = wrapper.to(torch_xla.device()).weight
+    total = xm.all_reduce(xm.REDUCE_SUM, weight.detach() * 0 + index)
+    assert total.tolist() == [[1.0, 1.0]]
+    print("passed", flush=True)
+if __name__ == "__main__":
+    path = pathlib.Path(sys.argv[1])
+    args = xmp.MpSerialExecutor(), xmp.MpModelWrapper(torch.nn.Linear(2, 1)), path
+    torch_xla.launch(run, args, start_method="fork")
+    xmp.spawn(run, args, join=False, daemon=True, start_method="forkserver").join()
+    lines = path.read_text().splitlines()
+    for first, second in zip(lines[::2], lines[1::2], strict=True):
+        assert first.replace("begin", "end") == second, lines
+""")
+    assert run([str(path), str(tmp_path / "turns")], 2).count("passed") == 4
 
 
 def failing(body: str, **environment: str) -> str:
@@ -183,12 +223,13 @@ def test_a_replica_that_raises_ends_all(tmp_path):
     assert time.monotonic() - start < 60
 
 
-def test_a_replica_that_is_killed_ends_all(tmp_path):
+@pytest.mark.parametrize("end", ["os.kill(os.getpid(), signal.SIGKILL)", "return"])
+def test_a_replica_that_is_killed_or_returns_early_ends_all(tmp_path, end):
     out = failing(
-        """
+        f"""
         xm.all_reduce(xm.REDUCE_SUM, torch.ones(2, device="xla")).sum().item()
         if index == 1:
-            os.kill(os.getpid(), signal.SIGKILL)
+            {end}
         xm.all_reduce(xm.REDUCE_SUM, torch.ones(2, device="xla")).sum().item()
         """,
         folder=str(tmp_path),

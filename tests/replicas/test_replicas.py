@@ -118,7 +118,7 @@ def test_meetings_of_replicas(device):
     assert seen == ["cpu"]
     xm.broadcast_master_param(torch.nn.Linear(1, 1).to(device))
     xm.set_replication(device, [device])
-    with pytest.raises(NotImplementedError, match="several devices"):
+    with pytest.raises(NotImplementedError, match="start a process for each"):
         xm.set_replication(device, ["xla:0", "xla:1"])
     assert xm.xla_replication_devices(["xla:0"]) == torch_xla.real_devices()[:1]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+import warnings
 from collections.abc import Iterable
 from typing import Any
 
@@ -25,7 +26,7 @@ def exchanges() -> None:
     def run(model: object, loader: object, device: torch.device, context: object) -> int:
         rank, size = xm.get_ordinal(), xr.world_size()
         assert (device.index, SIZE) == (rank, size) and xr.process_count() == 1
-        for name in ("reductions", "moves", "groups", "uneven"):
+        for name in ("reductions", "moves", "groups", "functions", "uneven"):
             exchange_programs.CHECKS[name](rank, size)
             exchange_programs.look()
         xm.set_replication(device, torch_xla.devices())
@@ -109,6 +110,77 @@ def failures() -> None:
         raise AssertionError("one device was two replicas")
 
 
+def channels() -> None:
+    """Messages between threads; what goes wrong with them ends all, and is told."""
+
+    def ring(model: object, loader: object, device: torch.device, context: object) -> None:
+        rank, size = xm.get_ordinal(), xr.world_size()
+        exchange_programs.check_channels(rank, size)
+        exchange_programs.look()
+        # The receiver waits on the host, and the sender's program for an exchange before it.
+        total = xm.all_reduce(xm.REDUCE_SUM, torch.ones(2, device=device))
+        if rank == 0:
+            xm.send(total + 1, 100)
+        elif rank == 1:
+            got = xm.recv(torch.zeros(2, device=device), 100)
+            assert got.device == device and got.tolist() == [size + 1] * 2
+
+    def both_receive(model: object, loader: object, device: torch.device, context: object) -> None:
+        rank = xm.get_ordinal()
+        xm.recv(torch.zeros(2, device=device), 200 + rank)
+
+    def other_size(model: object, loader: object, device: torch.device, context: object) -> None:
+        x = torch.zeros(2, device=device)
+        if xm.get_ordinal() == 0:
+            xm.send(x, 300)
+        elif xm.get_ordinal() == 1:
+            xm.recv(x[:1], 300)
+
+    def is_failed(model: object, loader: object, device: torch.device, context: object) -> None:
+        if xm.get_ordinal() == SIZE - 1:
+            raise LookupError("on the last device")
+        xm.recv(torch.zeros(2, device=device), 400 + xm.get_ordinal())
+
+    def elsewhere(model: object, loader: object, device: torch.device, context: object) -> None:
+        other = torch_xla.devices()[device.index - 1]
+        xm.all_reduce(xm.REDUCE_SUM, torch.ones(2, device=other))
+
+    def starts(model: object, loader: object, device: torch.device, context: object) -> None:
+        torch_xla.launch(print)
+
+    def forgets(model: object, loader: object, device: torch.device, context: object) -> None:
+        if xm.get_ordinal() == 0:
+            xm.send(torch.ones(2, device=device), 500)
+
+    model = dp.DataParallel(nn.Identity(), torch_xla.devices())
+    start = time.monotonic()
+    for _ in range(5):
+        model(ring, [])
+    for loop, error, words in (
+        (both_receive, RuntimeError, "each other replica has ended, or waits for a message too"),
+        (
+            other_size,
+            RuntimeError,
+            "replica 0 sent float32 of size [2] on channel 300",
+        ),
+        (is_failed, LookupError, "on the last device"),
+        (elsewhere, ValueError, "the device of this replica, got a tensor on xla:"),
+        (starts, RuntimeError, "this is a replica already, in a thread of DataParallel"),
+    ):
+        try:
+            model(loop, [])
+        except error as found:
+            assert words in str(found), found
+        else:
+            raise AssertionError(f"{words} was not said")
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        model(forgets, [])
+    assert "what replica 0 sent on channel 500 was received by nobody" in str(told[-1].message)
+    model(ring, [])
+    assert time.monotonic() - start < 60  # of the 600 s that replicas wait for each other
+
+
 def ends() -> None:
     """What the loops recorded last may be read after them, or by nobody."""
 
@@ -120,7 +192,7 @@ def ends() -> None:
 
 
 if __name__ == "__main__":
-    ways = {way.__name__: way for way in (exchanges, training, failures, ends)}
+    ways = {way.__name__: way for way in (exchanges, training, failures, channels, ends)}
     for name in sys.argv[1:] or ways:
         ways[name]()
         print("passed", name)

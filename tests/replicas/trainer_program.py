@@ -1,4 +1,5 @@
-"""Run by test_exchanges.py under torchrun: Hugging Face's Accelerator and Trainer as they are."""
+"""Run by test_exchanges.py, by torchrun and by `accelerate launch`: Hugging Face's Accelerator and
+Trainer as they are."""
 
 from __future__ import annotations
 
@@ -70,8 +71,13 @@ def by_trainer() -> None:
         xm.rendezvous("trained")
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """What `accelerate launch --tpu` calls."""
     by_accelerator()
-    by_trainer()
     xm.master_print("passed")
     sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    by_trainer()
+    main()

@@ -41,6 +41,24 @@ def cnn(norm: Callable[[int], nn.Module] = nn.BatchNorm2d) -> nn.Module:
     )  # fmt: skip
 
 
+class Gpt(nn.Module):
+    """A small GPT-2: what comes after the tokens that the numbers stand for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokens, self.places = nn.Embedding(16, 16), nn.Embedding(8, 16)
+        self.block = nn.TransformerEncoderLayer(
+            16, 2, 32, dropout=0.0, activation="gelu", batch_first=True, norm_first=True
+        )
+        self.head = nn.Linear(16, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        tokens = (x * 2).round().long().clamp(-8, 7) + 8
+        mask = torch.full((8, 8), float("-inf"), device=x.device).triu(1)
+        hidden = self.tokens(tokens) + self.places.weight
+        return self.head(self.block(hidden, mask)[:, -1])
+
+
 def batches(rank: int, size: int, steps: int = STEPS) -> Iterator[tuple[Tensor, Tensor]]:
     """The part of each step's batch that is for one of the replicas."""
     for step in range(steps):
@@ -93,14 +111,17 @@ def train(model: nn.Module, step: Callable[[torch.optim.Optimizer], object]) -> 
     return [loss.item() for loss in losses]
 
 
+def right_on_the_first(make: Callable[[], nn.Module]) -> nn.Module:
+    """Every replica has other weights at first."""
+    torch.manual_seed(7 + xr.global_ordinal())
+    return make().to("xla")
+
+
 def by_optimizer_step() -> None:
-    torch.manual_seed(7 + xr.global_ordinal())  # every replica has other weights at first
-    model = mlp().to("xla")
-    if xr.global_ordinal() == 0:
-        torch.manual_seed(7)
-        model.load_state_dict(mlp().state_dict())
-    xm.broadcast_master_param(model)
-    check(train(model, xm.optimizer_step), model, mlp)
+    for make in (mlp, Gpt):
+        model = right_on_the_first(make)
+        xm.broadcast_master_param(model)
+        check(train(model, xm.optimizer_step), model, make)
 
 
 def with_synchronized_norms() -> None:
@@ -132,13 +153,10 @@ def with_synchronized_norms_of_torch() -> None:
 def by_ddp() -> None:
     dist.init_process_group("xla", init_method="xla://")
     assert (dist.get_rank(), dist.get_world_size()) == (xr.global_ordinal(), xr.world_size())
-    torch.manual_seed(7 + xr.global_ordinal())
-    model = mlp().to("xla")
-    if xr.global_ordinal() == 0:
-        torch.manual_seed(7)
-        model.load_state_dict(mlp().state_dict())
-    replicated = nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)
-    check(train(replicated, lambda optimizer: optimizer.step()), replicated, mlp)
+    for make in (mlp, Gpt):
+        model = right_on_the_first(make)
+        replicated = nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)
+        check(train(replicated, lambda optimizer: optimizer.step()), replicated, make)
     dist.destroy_process_group()
 
 

@@ -11,7 +11,14 @@ import torch
 
 from torch_xla import _XLAC, _nested, _saving
 from torch_xla._replicas import functional, meetings, world
-from torch_xla._replicas.groups import Groups, check_shares, own_group
+from torch_xla._replicas.arguments import check_outputs, check_tensors
+from torch_xla._replicas.groups import (
+    Groups,
+    check_members,
+    check_shares,
+    own_group,
+    spoken_replicas,
+)
 from torch_xla._replicas.meetings import Group
 
 REDUCE_SUM = "sum"
@@ -43,10 +50,11 @@ def _reduction(what: str, reduce_type: str) -> str:
 _UNBOUNDED_MB = 1 << 40
 
 
-def _into(output: Any, result: Any) -> Any:
+def _into(what: str, output: Any, result: Any) -> Any:
     """Results in the tensors that the caller gave for them."""
     if output is None:
         return result
+    check_outputs(what, "output", output, result)
     if isinstance(output, torch.Tensor):
         return output.copy_(result)
     for target, value in zip(output, result, strict=True):
@@ -102,6 +110,7 @@ def all_reduce(
     del pin_layout
     op = _reduction("all_reduce", reduce_type)
     group = own_group("all_reduce", groups)
+    check_tensors("all_reduce", "inputs", inputs)
     if isinstance(inputs, torch.Tensor):
         return _scaled(functional.all_reduce(inputs, op, group.name), scale)
     with torch.no_grad():
@@ -142,9 +151,10 @@ def all_gather(
     """The replicas' tensors, one behind the other along `dim`; in `output` if that is given."""
     del pin_layout, channel_id, use_global_device_ids
     group = own_group("all_gather", groups)
+    check_tensors("all_gather", "value", value)
     if isinstance(value, torch.Tensor):
-        return _into(output, _gathered(value, dim, group))
-    return _into(output, [_gathered(tensor, dim, group) for tensor in value])
+        return _into("all_gather", output, _gathered(value, dim, group))
+    return _into("all_gather", output, [_gathered(tensor, dim, group) for tensor in value])
 
 
 def reduce_scatter(
@@ -165,9 +175,12 @@ def reduce_scatter(
     op = _reduction("reduce_scatter", reduce_type)
     group = own_group("reduce_scatter", groups)
     check_shares("reduce_scatter: shard_count", shard_count, group)
+    check_tensors("reduce_scatter", "input", input)
     if isinstance(input, torch.Tensor):
-        return _into(output, _reduced_part(input, op, scale, scatter_dim, group))
-    return _into(output, [_reduced_part(t, op, scale, scatter_dim, group) for t in input])
+        part = _reduced_part(input, op, scale, scatter_dim, group)
+        return _into("reduce_scatter", output, part)
+    parts = [_reduced_part(t, op, scale, scatter_dim, group) for t in input]
+    return _into("reduce_scatter", output, parts)
 
 
 def all_gather_bucketized(
@@ -219,6 +232,7 @@ def all_to_all(
     del pin_layout
     group = own_group("all_to_all", groups)
     check_shares("all_to_all: split_count", split_count, group)
+    check_tensors("all_to_all", "value", value)
     if value.size(split_dimension) % split_count:
         raise ValueError(
             f"all_to_all: dimension {split_dimension}, of size {value.size(split_dimension)}, does "
@@ -237,11 +251,11 @@ def collective_permute(value: torch.Tensor, pairs: Sequence[Sequence[int]]) -> t
     targets = [int(target) for _, target in pairs]
     is_known = all(0 <= ordinal < size for ordinal in sources + targets)
     if not is_known or len(set(sources)) < len(pairs) or len(set(targets)) < len(pairs):
-        there = "there is one, 0" if size == 1 else f"there are {size}"
         raise ValueError(
             "collective_permute: each replica may be one source and one target; "
-            f"{there}, got {pairs}"
+            f"{spoken_replicas()}, got {pairs}"
         )
+    check_tensors("collective_permute", "value", value)
     name = meetings.whole_group().name
     result: torch.Tensor = torch.ops.xla.collective_permute(value, sources, targets, name)
     return result
@@ -255,12 +269,13 @@ def collective_broadcast(
 ) -> None:
     """Replace the tensors, in place, by those of one replica of the group."""
     del pin_layout
-    group = own_group("collective_broadcast", groups)
+    tensors, group = list(tensors), own_group("collective_broadcast", groups)
     if root_ordinal not in group.members:
         raise ValueError(
             f"collective_broadcast: there is no replica {root_ordinal} in the group, which has "
             f"{', '.join(map(str, group.members))}"
         )
+    check_tensors("collective_broadcast", "tensors", tensors)
     with torch.no_grad():
         for tensor in tensors:
             functional.broadcast_(tensor, group.members.index(root_ordinal), group.name)
@@ -275,9 +290,15 @@ def rendezvous(tag: str, payload: bytes = b"", replicas: Sequence[int] = ()) -> 
     """Wait until `replicas`, or all, are here; returns their payloads, in order.
 
     Raises:
+        ValueError: `replicas` are not some of those that there are, this one among them.
         TimeoutError: some have not come in time; they are named.
     """
-    members = sorted(replicas) or range(world.world_size())
+    members = sorted(set(replicas)) or range(world.world_size())
+    check_members("rendezvous: replicas", members)
+    if world.global_ordinal() not in members:
+        raise ValueError(
+            f"rendezvous: replica {world.global_ordinal()} is here, and is none of {members}"
+        )
     return meetings.gather(f"rendezvous {tag}", bytes(payload), members)
 
 
@@ -301,80 +322,11 @@ def do_on_ordinals(
     target: Callable[..., Any], data: Sequence[Any] = (), ordinals: Sequence[int] = (0,)
 ) -> None:
     """Call `target(*data)` in the replicas `ordinals`, tensors being moved to the CPU; all wait."""
+    if world.world_size() > 1:
+        check_members("do_on_ordinals: ordinals", ordinals)
     if world.global_ordinal() in ordinals:
         target(*_on_cpu(tuple(data)))
     rendezvous("torch_xla.core.xla_model.do_on_ordinals")
-
-
-# Sent and not received: what a replica that is alone sends to itself, by channel.
-_sent: dict[int, torch.Tensor] = {}
-
-
-def send(value: torch.Tensor, channel_id: int) -> torch.Tensor:
-    """Hand the tensor's value to the `recv` of that channel, on another replica. Several tensors on
-    one channel come in the order in which they are sent; recording them waits for nobody, and the
-    program waits for the first `recv`.
-
-    Args:
-        value: a tensor of any dtype and shape, which `recv` must expect.
-        channel_id: from 0 to 2**28 - 1; each leads from one replica to another one.
-
-    Returns:
-        A tensor of that value, for programs that chain their messages.
-
-    Raises:
-        ValueError: the channel is none.
-        RuntimeError: another replica sends there, this one receives there, or a replica that is
-            alone has not received what it sent there before.
-    """
-    sent = value.detach().clone()
-    if world.world_size() > 1:
-        functional.send(sent, functional.OF_CHANNEL, channel_id, _joined("send", channel_id))
-        return sent
-    if channel_id in _sent:
-        raise RuntimeError(f"send: channel {channel_id} holds a value that nobody received")
-    _sent[channel_id] = sent
-    return sent
-
-
-def recv(output: torch.Tensor, channel_id: int) -> torch.Tensor:
-    """Write what is sent on that channel, and was not received before, into `output`.
-
-    Args:
-        output: a tensor of the dtype and shape that is sent.
-        channel_id: as of `send`.
-
-    Raises:
-        ValueError: the channel is none.
-        RuntimeError: another replica receives there, this one sends there, or a replica that is
-            alone has sent nothing there. When the program runs: nothing came, or a tensor of
-            another dtype or shape.
-    """
-    if world.world_size() > 1:
-        group = _joined("recv", channel_id)
-        received = functional.recv(output.detach(), functional.OF_CHANNEL, channel_id, group)
-    elif channel_id in _sent:
-        received = _sent.pop(channel_id)
-    else:
-        raise RuntimeError(f"recv: nothing was sent on channel {channel_id}")
-    with torch.no_grad():
-        return output.copy_(received)
-
-
-def _joined(what: str, channel_id: int) -> str:
-    if world.process_count() == 1:
-        # The program of a thread that waits for the other end would hold up the other's.
-        raise NotImplementedError(
-            f"{what}: replicas that are threads of one process have no channels; "
-            "torch.distributed's send and recv name them, as xm.collective_permute does"
-        )
-    # As src/ops/collectives.cpp says; the store must not be told of others.
-    if not 0 <= channel_id < 1 << 28:
-        raise ValueError(f"{what}: channel_id must be from 0 to {(1 << 28) - 1}, got {channel_id}")
-    try:
-        return meetings.join_channel(channel_id, "sender" if what == "send" else "receiver")
-    except RuntimeError as error:
-        raise RuntimeError(f"{what}: {error}") from None
 
 
 class CoalescingBuckets:

@@ -1,35 +1,43 @@
 """PyTorch's functional collectives, with their results waited for: of tensors on the device that is
-nothing, since reads wait; CPU tensors, as those of pickled objects, are there when these return."""
+nothing, since reads wait; CPU tensors, as those of pickled objects, are there when these return.
+Tensors of other devices, or of several in one call, are errors."""
 
 from __future__ import annotations
 
-import atexit
-import functools
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from torch_xla import _XLAC, _barriers
 from torch_xla._replicas import meetings
+from torch_xla._replicas.meetings import Group
 
 _OPS = torch.ops._c10d_functional
 # In the place of a member, with a channel as the tag: whoever is at its other end.
 OF_CHANNEL = -1
+# Tags of CPU tensors are above those of the program's messages (src/aten/point_to_point.cpp).
+_NUM_TAGS = 1 << 28
+_FIRST_CPU_TAG = 2 * _NUM_TAGS
 
 
-def _name_for(tensor: Tensor, group: str) -> str:
-    if tensor.device.type == "xla":
-        return group
-    meetings.launch_recorded()
-    return meetings.for_cpu_tensors(group)
+def _is_on_cpu(what: str, given: Sequence[Tensor]) -> bool:
+    devices = sorted({tensor.device.type for tensor in given})
+    if devices not in (["cpu"], ["xla"]):
+        raise ValueError(
+            f"{what}: all tensors of a call must be on the device xla, or all on the CPU, got "
+            f"tensors on {' and '.join(devices)}"
+        )
+    return devices == ["cpu"]
 
 
 def _call(op: Any, given: Any, *args: Any) -> Any:
     """The results of the operator, whose last argument is the group's name."""
-    first = given if isinstance(given, Tensor) else given[0]
-    result = op(given, *args[:-1], _name_for(first, args[-1]))
+    *between, group = args
+    if _is_on_cpu(op.__name__, [given] if isinstance(given, Tensor) else given):
+        meetings.launch_recorded()
+        group = meetings.for_cpu_tensors(group)
+    result = op(given, *between, group)
     if isinstance(result, Tensor):
         return _OPS.wait_tensor(result)
     return [_OPS.wait_tensor(tensor) for tensor in result]
@@ -94,29 +102,35 @@ def broadcast_(tensor: Tensor, root: int, group: str) -> None:
     _call(_OPS.broadcast_, tensor, root, group)
 
 
-@functools.cache
-def _finish_at_exit() -> None:
-    """What was sent arrives, though its sender ends first."""
+def _message(what: str, tensor: Tensor, peer: int, tag: int, group: Group) -> int:
+    """The tag with which it travels. Two members alone know of a message, so that CPU tensors go
+    by the group's own process group, which all have."""
+    if not _is_on_cpu(what, [tensor]):
+        return tag
+    if not 0 <= tag < _NUM_TAGS:
+        raise ValueError(f"{what}: tag must be from 0 to {_NUM_TAGS - 1}, got {tag}")
+    if not 0 <= peer < group.size:
+        raise ValueError(f"{what}: there is no member {peer}, the group has {group.size}")
+    if group.size == 1:
+        raise ValueError(f"{what}: the group has one member, who can't send to itself")
+    meetings.launch_recorded()
+    meetings.register_again(group.name)
+    return tag + _FIRST_CPU_TAG
 
-    def finish() -> None:
-        _barriers.wait_device_ops()
-        _XLAC._finish_sends()
 
-    atexit.register(finish)
-
-
-def send(tensor: Tensor, dst: int, tag: int, group: str) -> None:
+def send(tensor: Tensor, dst: int, tag: int, group: Group) -> None:
     """Give the tensor to the member `dst`, when the program runs. Nobody waits for it."""
-    _finish_at_exit()
-    torch.ops.xla.send(tensor, dst, tag, _name_for(tensor, group))
+    torch.ops.xla.send(tensor, dst, _message("send", tensor, dst, tag, group), group.name)
 
 
-def recv(like: Tensor, src: int, tag: int, group: str) -> Tensor:
+def recv(like: Tensor, src: int, tag: int, group: Group) -> Tensor:
     """A tensor like this from the member `src`: what it sent first with this tag."""
-    result: Tensor = torch.ops.xla.recv(like, src, tag, _name_for(like, group))
+    tag = _message("recv", like, src, tag, group)
+    result: Tensor = torch.ops.xla.recv(like, src, tag, group.name)
     return result
 
 
-def find_sender(like: Tensor, tag: int, group: str) -> int:
+def find_sender(like: Tensor, tag: int, group: Group) -> int:
     """The member whose message with this tag comes first; `recv` from there takes it next."""
-    return int(torch.ops.xla.find_sender(like, tag, _name_for(like, group)).item())
+    tag = _message("recv", like, 0, tag, group)
+    return int(torch.ops.xla.find_sender(like, tag, group.name).item())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from torch_xla import _XLAC, _devices
 from torch_xla._devices import DeviceLike
@@ -20,13 +20,25 @@ def own_group(what: str, groups: Groups) -> Group:
     """
     if not groups:
         return whole_group()
-    size = world.world_size()
     members = sorted(ordinal for group in groups for ordinal in group)
-    if members != list(range(size)):
-        there = "there is one, 0" if size == 1 else f"there are {size}, 0 to {size - 1}"
-        raise ValueError(f"{what}: the groups must hold each replica once; {there}, got {groups}")
+    if members != list(range(world.world_size())):
+        raise ValueError(
+            f"{what}: the groups must hold each replica once; {spoken_replicas()}, got {groups}"
+        )
     (own,) = (group for group in groups if world.global_ordinal() in group)
     return group_of(own)
+
+
+def spoken_replicas() -> str:
+    """In words, which there are."""
+    size = world.world_size()
+    return "there is one, 0" if size == 1 else f"there are {size}, 0 to {size - 1}"
+
+
+def check_members(what: str, ordinals: Iterable[int]) -> None:
+    """Raises a ValueError unless there are replicas of all these numbers."""
+    if set(ordinals) - set(range(world.world_size())):
+        raise ValueError(f"{what} must be replicas; {spoken_replicas()}, got {list(ordinals)}")
 
 
 def check_shares(what: str, count: int, group: Group) -> None:
@@ -50,9 +62,10 @@ def set_replication(device: DeviceLike, devices: Sequence[DeviceLike]) -> None:
     own, named = _devices.index_of(device), [_devices.index_of(d) for d in devices]
     if set(named) - {own} and (own not in named or set(named) != set(world.devices_of_threads())):
         raise NotImplementedError(
-            "set_replication: several devices of a process are replicas in the loops of "
-            "torch_xla.distributed.data_parallel.DataParallel, those that it was made with; got "
-            f"{', '.join(str(d) for d in devices)}"
+            "set_replication: this process drives one device, and was asked for "
+            f"{', '.join(str(d) for d in devices)}; start a process for each, by torchrun, "
+            "torch_xla.launch or accelerate launch, or a thread by "
+            "torch_xla.distributed.data_parallel.DataParallel"
         )
 
 

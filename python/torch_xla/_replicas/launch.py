@@ -21,6 +21,8 @@ _is_launched = False
 def _check_not_launched(what: str) -> None:
     if _is_launched:
         raise RuntimeError(f"{what}: this is a replica already, started by launch or spawn")
+    if world.place_among_threads() is not None:
+        raise RuntimeError(f"{what}: this is a replica already, in a thread of DataParallel")
 
 
 @contextlib.contextmanager

@@ -7,10 +7,13 @@ import atexit
 import contextlib
 import dataclasses
 import datetime
+import os
+import socket
 import sys
 import threading
+import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
@@ -54,11 +57,10 @@ class _Meetings:
         self.lock = threading.RLock()
         self.device = device
         self.groups: dict[tuple[int, ...], Group] = {}
-        self.for_cpu_tensors: set[str] = set()
         self.rounds: dict[str, int] = {}  # by the tag of meetings
-        self.channels: dict[int, str] = {}  # which end of them this replica is
-        # c10d keeps references that do not count.
-        self.process_groups: list[Any] = []
+        # By name: c10d keeps references that do not count, and forgets all of them when the
+        # program destroys its own.
+        self.process_groups: dict[str, Any] = {}
 
 
 _lock = threading.Lock()
@@ -101,7 +103,27 @@ def _store_of_processes() -> Any:
     found, _, _ = next(rendezvous("env://", timeout=timeout()))
     if network.is_on_several_hosts():
         network.bound_waits_for_store(timeout().total_seconds())
-    return PrefixStore("torch_xla", found)
+    shared = PrefixStore("torch_xla", found)
+    _claim_place(shared)
+    return shared
+
+
+def _claim_place(shared: Any) -> None:
+    """Raises if another process is this replica too, or knows of another number of them."""
+    rank, size = world.process_index(), world.process_count()
+    own = f"process {os.getpid()} on {socket.gethostname()}"
+    found = shared.compare_set(f"replica {rank}", "", own).decode()
+    if found != own:
+        raise RuntimeError(
+            f"{own} is replica {rank} of the job, as {found} is: RANK must be another number for "
+            "each process"
+        )
+    known = shared.compare_set("number of replicas", "", str(size)).decode()
+    if known != str(size):
+        raise RuntimeError(
+            f"WORLD_SIZE is {size} for replica {rank}, {own}, and {known} for others of the job; "
+            "it must be the same for all"
+        )
 
 
 def _store_of_threads() -> Any:
@@ -136,7 +158,8 @@ def _make(own: _Meetings, members: tuple[int, ...]) -> Group:
     name = _XLAC._process_group_name(group, own.device)
     if len(members) > 1:
         # Loops of threads end with what they recorded launched (distributed/data_parallel.py).
-        if not own.process_groups and world.place_among_threads() is None:
+        is_first = all(known.size == 1 for known in own.groups.values())
+        if is_first and world.place_among_threads() is None:
             atexit.register(_finish_at_exit)
         from torch._C._distributed_c10d import PrefixStore
 
@@ -145,36 +168,36 @@ def _make(own: _Meetings, members: tuple[int, ...]) -> Group:
     return Group(members, name, group)
 
 
-def join_channel(channel_id: int, end: str) -> str:
-    """Say that this replica is that end of a channel, the "sender" or the "receiver".
+def claim(key: str, holder: str) -> str:
+    """Who holds a key of the store of all replicas: this one if it is the first."""
+    store_of_all = _own().process_groups[whole_group().name].get_group_store()
+    return str(store_of_all.compare_set(key, "", holder).decode())
 
-    Returns:
-        The name of the group in which the channel is.
+
+@contextlib.contextmanager
+def turn(what: str) -> Iterator[None]:
+    """One replica after the other is in here, in whatever order they come.
 
     Raises:
-        RuntimeError: another replica is, or this one is the other end too.
+        TimeoutError: it was another's turn for too long; it is named.
     """
-    from torch._C._distributed_c10d import _resolve_process_group
-
-    group, own = whole_group(), _own()
-    with own.lock:
-        known = own.channels.get(channel_id)
-        if known is None:
-            named = _resolve_process_group(cast("GroupName", group.name)).get_group_store()
-            place = str(group.rank)
-            found = named.compare_set(f"channel {channel_id} {end}", "", place).decode()
-            if found != place:
-                raise RuntimeError(
-                    f"channel {channel_id} has a {end}, replica {found}, and this is replica "
-                    f"{place}; a channel leads from one replica to another one"
-                )
-            own.channels[channel_id] = end
-        elif known != end:
-            raise RuntimeError(
-                f"replica {group.rank} is the {known} on channel {channel_id}, and can't be its "
-                f"{end} too; a channel leads from one replica to another one"
+    if world.world_size() == 1:
+        yield
+        return
+    launch_recorded()
+    shared, own = store(), str(world.global_ordinal())
+    deadline = time.monotonic() + timeout().total_seconds()
+    while (holder := shared.compare_set(f"{what}/turn", "", own).decode()) != own:
+        if time.monotonic() > deadline:
+            limit = timeout().total_seconds()
+            raise TimeoutError(
+                f"{what}: after {limit:g} s it is still the turn of replica {holder}"
             )
-    return group.name
+        time.sleep(0.01)
+    try:
+        yield
+    finally:
+        shared.compare_set(f"{what}/turn", own, "")
 
 
 def for_cpu_tensors(name: str) -> str:
@@ -186,12 +209,24 @@ def for_cpu_tensors(name: str) -> str:
     own_name = f"{name}:cpu"
     own = _own()
     with own.lock:
-        if own_name not in own.for_cpu_tensors:
+        if own_name not in own.process_groups:
             (group,) = (group for group in own.groups.values() if group.name == name)
             through = HashStore() if group.size == 1 else store()
             _connect(own, own_name, group.members, PrefixStore("cpu", through))
-            own.for_cpu_tensors.add(own_name)
+    register_again(own_name)
     return own_name
+
+
+def register_again(name: str) -> None:
+    """Let c10d know of a process group of ours: it has forgotten it if the program has destroyed
+    its own since then."""
+    from torch._C._distributed_c10d import _register_process_group, _resolve_process_group
+
+    group_name = cast("GroupName", name)
+    try:
+        _resolve_process_group(group_name)
+    except RuntimeError:
+        _register_process_group(group_name, _own().process_groups[name])
 
 
 def _connect(own: _Meetings, name: str, members: tuple[int, ...], through: Any) -> None:
@@ -207,7 +242,7 @@ def _connect(own: _Meetings, name: str, members: tuple[int, ...], through: Any) 
     group_name = cast("GroupName", name)
     process_group._set_group_name(group_name)
     _register_process_group(group_name, process_group)
-    own.process_groups.append(process_group)
+    own.process_groups[name] = process_group
 
 
 def _gloo(shared: Any, members: tuple[int, ...]) -> Any:
@@ -252,9 +287,27 @@ def begin_again(devices: Sequence[int]) -> None:
 
 def finish() -> None:
     """Run what was recorded: others may be waiting for an exchange that is, at the end of this
-    replica's program too."""
-    if _XLAC._has_groups():
+    replica's program too. What it sent arrives, though it ends first; it warns of what nobody
+    received."""
+    atexit.unregister(_finish_at_exit)
+    if not _XLAC._has_groups():
+        return
+    try:
+        _tell_others("is at its end")
         _XLAC._sync(_XLAC._current_device(), True, "the end of the program")
+        _XLAC._wait(_XLAC._current_device())
+        _tell_others("has ended")
+    finally:
+        for message in _XLAC._finish_sends():
+            warnings.warn(f"{message} was received by nobody", RuntimeWarning, stacklevel=2)
+
+
+def _tell_others(state: str) -> None:
+    """Members of this replica's groups, which wait for its messages or for it to take theirs
+    (src/aten/point_to_point.cpp)."""
+    for process_group in _own().process_groups.values():
+        with contextlib.suppress(RuntimeError):  # the store has ended with its process
+            process_group.get_group_store().set(f"{process_group.rank()} {state}", "")
 
 
 def _finish_at_exit() -> None:

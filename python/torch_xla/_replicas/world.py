@@ -120,9 +120,17 @@ def devices_of_threads() -> list[int]:
 
 def check_place() -> None:
     """Raises if this process can't meet the others: what they have told it does not fit."""
-    size, rank = process_count(), process_index()
-    if not 0 <= rank < size:
-        raise ValueError(f"RANK must be from 0 to WORLD_SIZE - 1, {size - 1}, got {rank}")
+    size = process_count()
+    places = (
+        ("RANK", process_index(), "WORLD_SIZE", size),
+        (
+            *("LOCAL_RANK", local_ordinal()),
+            *("LOCAL_WORLD_SIZE", local_process_count()),
+        ),
+    )
+    for name, number, counted, count in places:
+        if not 0 <= number < count:
+            raise ValueError(f"{name} must be from 0 to {counted} - 1, {count - 1}, got {number}")
     for name in ("MASTER_ADDR", "MASTER_PORT"):
         if size > 1 and name not in os.environ:
             raise ValueError(f"{name} is not set, though WORLD_SIZE is {size}")

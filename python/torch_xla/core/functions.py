@@ -76,18 +76,12 @@ def all_gather(value: Tensor, dim: int = 0) -> Tensor:
     return result
 
 
-class AllReduceSumLayer(torch.autograd.Function):
+class AllReduceSumLayer(AllReduce):
     """The sum over all replicas; its gradient is the sum of theirs."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        summed: Tensor = collectives.all_reduce(collectives.REDUCE_SUM, x)
-        return summed
-
-    @staticmethod
-    def backward(ctx: Any, grad_output: Tensor) -> Tensor:
-        summed: Tensor = collectives.all_reduce(collectives.REDUCE_SUM, grad_output)
-        return summed
+    def forward(ctx: Any, x: Tensor) -> Tensor:  # type: ignore[override]
+        return AllReduce.forward(ctx, x, collectives.REDUCE_SUM, 1.0, None)
 
 
 class SyncBatchNorm(nn.BatchNorm1d):

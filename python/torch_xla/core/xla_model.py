@@ -33,6 +33,7 @@ from torch_xla import (
 from torch_xla._barriers import wait_device_ops as wait_device_ops
 from torch_xla._capture.optimization_barrier import optimization_barrier_ as optimization_barrier_
 from torch_xla._devices import DeviceLike
+from torch_xla._replicas.channels import recv as recv, send as send
 from torch_xla._replicas.collectives import (
     REDUCE_AND as REDUCE_AND,
     REDUCE_MAX as REDUCE_MAX,
@@ -51,11 +52,9 @@ from torch_xla._replicas.collectives import (
     collective_permute as collective_permute,
     do_on_ordinals as do_on_ordinals,
     mesh_reduce as mesh_reduce,
-    recv as recv,
     reduce_scatter as reduce_scatter,
     reduce_scatter_bucketized as reduce_scatter_bucketized,
     rendezvous as rendezvous,
-    send as send,
     xla_rendezvous as xla_rendezvous,
 )
 from torch_xla._replicas.groups import (

@@ -11,7 +11,7 @@ import torch
 
 from torch_xla import _devices, _other_names
 from torch_xla._devices import DeviceLike
-from torch_xla._replicas import meetings, world
+from torch_xla._replicas import channels, meetings, world
 from torch_xla._torch import device_module
 from torch_xla.distributed import parallel_loader as pl
 
@@ -102,10 +102,12 @@ class DataParallel:
                     self._models[index], numbered, device, self._contexts[index]
                 )
                 meetings.launch_recorded()
+                channels.end_thread(has_failed=False)
             except BaseException as error:
                 failures.append(error)
                 batches.close()
                 meetings.leave()  # rather than let the others wait
+                channels.end_thread(has_failed=True)
 
         threads = [threading.Thread(target=run, args=(i,)) for i in range(len(self._devices))]
         with world.as_threads([_devices.index_of(device) for device in self._devices]):
@@ -116,6 +118,8 @@ class DataParallel:
             for device in self._devices if failures else []:
                 with device_module.device(device):
                     meetings.leave()
+            if len(threads) > 1:
+                channels.finish_threads(is_warned_of=not failures)
         batches.close()
         if failures:
             meetings.begin_again([_devices.index_of(device) for device in self._devices])

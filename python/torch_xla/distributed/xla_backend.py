@@ -12,6 +12,7 @@ Exchanges are recorded, as PyTorch's functional collectives, and are done when t
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -22,6 +23,7 @@ from torch.distributed.rendezvous import register_rendezvous_handler
 
 from torch_xla import _XLAC, _other_names
 from torch_xla._replicas import batch_norm, device_mesh, functional, meetings, world
+from torch_xla._wrapping import to_wrap
 
 _REDUCTIONS = {
     dist.ReduceOp.SUM: "sum",
@@ -95,8 +97,8 @@ class _Receiving(_Recorded):
     def _record(self) -> None:
         for tensor in self._tensors:
             if self._src is None:
-                self._src = functional.find_sender(tensor, self._tag, self._group.name)
-            received = functional.recv(tensor, self._src, self._tag, self._group.name)
+                self._src = functional.find_sender(tensor, self._tag, self._group)
+            received = functional.recv(tensor, self._src, self._tag, self._group)
             _write(tensor, received)
 
     def _source_rank(self) -> int:
@@ -104,10 +106,24 @@ class _Receiving(_Recorded):
         return int(self._src)  # type: ignore[arg-type]
 
 
-def _copy_all(outputs: Sequence[Tensor], values: Sequence[Tensor]) -> _Recorded:
+def _copy_all(what: str, outputs: Sequence[Tensor], values: Sequence[Tensor]) -> _Recorded:
+    if len(outputs) != len(values):
+        raise ValueError(f"{what}: expected {len(values)} outputs, got {len(outputs)}")
     for output, value in zip(outputs, values, strict=True):
+        expected, found = (
+            (tensor.device.type, tensor.dtype, tensor.numel()) for tensor in (value, output)
+        )
+        if expected != found:
+            raise ValueError(
+                f"{what}: an output must be on {expected[0]}, of {expected[1]} and "
+                f"{expected[2]} elements, got one on {found[0]}, of {found[1]} and {found[2]}"
+            )
         _write(output, value.reshape(output.shape))
     return _Recorded(outputs)
+
+
+def _flat(lists: Sequence[Sequence[Tensor]]) -> list[Tensor]:
+    return [tensor for each in lists for tensor in each]
 
 
 def _listed(tensors: Any) -> list[Tensor]:
@@ -120,10 +136,6 @@ def _reduction(opts: Any) -> str:
         if op == known:
             return name
     raise NotImplementedError(f"the backend xla does not reduce with {op}")
-
-
-def _root(opts: Any) -> int:
-    return 0 if opts is None else opts if isinstance(opts, int) else int(opts.rootRank)
 
 
 class ProcessGroupXla(dist.ProcessGroup):
@@ -170,6 +182,12 @@ class ProcessGroupXla(dist.ProcessGroup):
     def pg_name(self) -> str:
         return "xla"
 
+    def _root(self, what: str, opts: Any) -> int:
+        root = 0 if opts is None else opts if isinstance(opts, int) else int(opts.rootRank)
+        if not 0 <= root < self._group.size:
+            raise ValueError(f"{what}: there is no member {root}, the group has {self._group.size}")
+        return root
+
     def allreduce(self, tensors: Any, all_reduce_options: Any = None) -> Any:
         given = _listed(tensors)
         functional.all_reduce_(given, _reduction(all_reduce_options), self._group.name)
@@ -178,18 +196,19 @@ class ProcessGroupXla(dist.ProcessGroup):
     allreduce_coalesced = allreduce
 
     def broadcast(self, tensors: Any, opts: Any = None) -> Any:
-        given = _listed(tensors)
+        given, root = _listed(tensors), self._root("broadcast", opts)
         for tensor in given:
-            functional.broadcast_(tensor, _root(opts), self._group.name)
+            functional.broadcast_(tensor, root, self._group.name)
         return _Recorded(given)
 
     def reduce(self, tensors: list[Tensor], opts: Any = None) -> Any:
         # Programs of all members are alike, so all of them get what the root is to have.
+        root = self._root("reduce", opts)
         reduced = [
             functional.all_reduce(tensor, _reduction(opts), self._group.name) for tensor in tensors
         ]
-        if self._number == _root(opts):
-            return _copy_all(tensors, reduced)
+        if self._number == root:
+            return _copy_all("reduce", tensors, reduced)
         return _Recorded(tensors)
 
     def _gathered(self, tensor: Tensor) -> list[Tensor]:
@@ -203,17 +222,18 @@ class ProcessGroupXla(dist.ProcessGroup):
     ) -> Any:
         del opts
         values = [part for tensor in input_tensors for part in self._gathered(tensor)]
-        return _copy_all([output for listed in output_tensors_list for output in listed], values)
+        return _copy_all("all_gather", _flat(output_tensors_list), values)
 
     def all_gather_single(self, output: Tensor, input: Tensor, opts: Any = None) -> Any:
         del opts
-        return _copy_all([output], [torch.stack(self._gathered(input))])
+        return _copy_all("all_gather_single", [output], [torch.stack(self._gathered(input))])
 
     def all_gather_single_coalesced(
         self, outputs: list[Tensor], inputs: list[Tensor], opts: Any = None
     ) -> Any:
         del opts
-        return _copy_all(outputs, [torch.stack(self._gathered(tensor)) for tensor in inputs])
+        gathered = [torch.stack(self._gathered(tensor)) for tensor in inputs]
+        return _copy_all("all_gather_single", outputs, gathered)
 
     def gather(
         self,
@@ -221,10 +241,11 @@ class ProcessGroupXla(dist.ProcessGroup):
         input_tensor_list: list[Tensor],
         opts: Any = None,
     ) -> Any:
+        root = self._root("gather", opts)
         values = [part for tensor in input_tensor_list for part in self._gathered(tensor)]
-        if self._number != _root(opts):
+        if self._number != root:
             return _Recorded(input_tensor_list)
-        return _copy_all([output for listed in output_tensors_list for output in listed], values)
+        return _copy_all("gather", _flat(output_tensors_list), values)
 
     def scatter(
         self,
@@ -232,14 +253,15 @@ class ProcessGroupXla(dist.ProcessGroup):
         input_tensors_list: list[list[Tensor]],
         opts: Any = None,
     ) -> Any:
-        size = self._group.size
-        if self._number == _root(opts):
+        size, root = self._group.size, self._root("scatter", opts)
+        if self._number == root:
             sent = [torch.stack(parts) for parts in input_tensors_list]
         else:
             sent = [output.new_zeros((size, *output.shape)) for output in output_tensor_list]
         for stacked in sent:
-            functional.broadcast_(stacked, _root(opts), self._group.name)
-        return _copy_all(output_tensor_list, [stacked[self._number] for stacked in sent])
+            functional.broadcast_(stacked, root, self._group.name)
+        own = [stacked[self._number] for stacked in sent]
+        return _copy_all("scatter", output_tensor_list, own)
 
     def _reduced_part(self, parts: Tensor, opts: Any) -> Tensor:
         """This member's of the parts, [members, ...], reduced."""
@@ -254,6 +276,7 @@ class ProcessGroupXla(dist.ProcessGroup):
         opts: Any = None,
     ) -> Any:
         return _copy_all(
+            "reduce_scatter",
             output_tensors,
             [self._reduced_part(torch.stack(parts), opts) for parts in input_tensors_list],
         )
@@ -268,7 +291,7 @@ class ProcessGroupXla(dist.ProcessGroup):
     ) -> Any:
         size = self._group.size
         parts = [self._reduced_part(tensor.reshape(size, -1), opts) for tensor in inputs]
-        return _copy_all(outputs, parts)
+        return _copy_all("reduce_scatter_single", outputs, parts)
 
     def alltoall(
         self, output_tensor_list: list[Tensor], input_tensor_list: list[Tensor], opts: Any = None
@@ -277,7 +300,7 @@ class ProcessGroupXla(dist.ProcessGroup):
         flat = torch.cat([tensor.reshape(-1) for tensor in input_tensor_list])
         sizes = [output.numel() for output in output_tensor_list]
         received = self._exchanged(flat, sizes, [tensor.numel() for tensor in input_tensor_list])
-        return _copy_all(output_tensor_list, received.split(sizes))
+        return _copy_all("all_to_all", output_tensor_list, received.split(sizes))
 
     def _exchanged(self, tensor: Tensor, output_sizes: list[int], input_sizes: list[int]) -> Tensor:
         return functional.all_to_all(tensor, output_sizes, input_sizes, self._group.name)
@@ -294,7 +317,7 @@ class ProcessGroupXla(dist.ProcessGroup):
         size = self._group.size
         outputs = output_split_sizes or [output.size(0) // size] * size
         inputs = input_split_sizes or [input.size(0) // size] * size
-        return _copy_all([output], [self._exchanged(input, outputs, inputs)])
+        return _copy_all("all_to_all_single", [output], [self._exchanged(input, outputs, inputs)])
 
     Options = _other_names.Refused(
         "torch_xla.distributed.xla_backend.ProcessGroupXla.Options",
@@ -318,7 +341,7 @@ class ProcessGroupXla(dist.ProcessGroup):
     def send(self, tensors: list[Tensor], dst_rank: int, tag: int = 0) -> Any:
         """Start what leads to the tensors, which are then sent. Nobody waits for the receiver."""
         for tensor in tensors:
-            functional.send(tensor, dst_rank, tag, self._group.name)
+            functional.send(tensor, dst_rank, tag, self._group)
             meetings.launch_recorded()
         return _Recorded(tensors)
 
@@ -357,6 +380,28 @@ def _rendezvous(url: str, timeout: Any = None, **kwargs: Any) -> Iterator[tuple[
     yield shared, world.global_ordinal(), size
 
 
+def _accept_device_id() -> None:
+    """`init_process_group(device_id=torch.device("xla:0"))`: PyTorch takes the devices of its own
+    accelerators there alone."""
+    module: Any = dist.distributed_c10d
+    original = to_wrap(module, "init_process_group")
+
+    @functools.wraps(original)
+    def init_process_group(backend: Any = None, *args: Any, **kwargs: Any) -> None:
+        device = kwargs.get("device_id")
+        if isinstance(device, torch.device) and device.type == "xla":
+            own = _XLAC._current_device()
+            if device.index not in (None, own):
+                raise ValueError(
+                    f"init_process_group: device_id must be xla:{own}, the device of this replica, "
+                    f"got {device}"
+                )
+            backend, kwargs["device_id"] = backend or "xla", None
+        original(backend, *args, **kwargs)
+
+    module.init_process_group = dist.init_process_group = init_process_group
+
+
 def _install() -> None:
     if "XLA" not in dist.Backend.__dict__:
         dist.Backend.register_backend("xla", _create, extended_api=True, devices="xla")
@@ -364,6 +409,7 @@ def _install() -> None:
             register_rendezvous_handler(scheme, _rendezvous)
         device_mesh.install()
         batch_norm.install()
+        _accept_device_id()
 
 
 _install()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import TypeVar
 
 import torch
 
 from torch_xla._devices import DeviceLike
+from torch_xla._replicas import meetings
 from torch_xla._replicas.groups import (
     create_optimized_replica_groups as create_optimized_replica_groups,
 )
@@ -26,21 +26,20 @@ class MpModelWrapper:
 
     def __init__(self, model: torch.nn.Module) -> None:
         self._model = model
-        self._lock = threading.Lock()
 
     def to(self, device: DeviceLike) -> torch.nn.Module:
         """The model on `device`."""
-        with self._lock:
-            return self._model.to(device)
+        return self._model.to(device)
 
 
 class MpSerialExecutor:
     """Runs a function in one replica after the other, such as one that fills a cache of data."""
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-
     def run(self, fn: Callable[[], T]) -> T:
-        """What `fn()` returns, when it is this replica's turn."""
-        with self._lock:
+        """What `fn()` returns, when it is this replica's turn.
+
+        Raises:
+            TimeoutError: another has not ended its turn in time; it is named.
+        """
+        with meetings.turn("MpSerialExecutor"):
             return fn()
