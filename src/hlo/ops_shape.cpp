@@ -186,16 +186,13 @@ Value dynamic_update_slice(Value operand, Value update, const Values& start_indi
 
 namespace {
 
-bool is_negative(std::int64_t size) { return size < 0; }
-
 // Where elements are taken away the partitioner gives wrong ones: they are padded, then cut.
-Value pad_then_cut(Value operand, Value padding_value, const Dims& low, const Dims& high,
-                   const Dims& interior) {
+Value pad_then_cut(Value operand, Value padding_value, const Dims& low, const Dims& high) {
   Dims before = low;
   Dims after = high;
   for (std::int64_t& size : before) size = std::max<std::int64_t>(size, 0);
   for (std::int64_t& size : after) size = std::max<std::int64_t>(size, 0);
-  const Value padded = pad(operand, padding_value, before, after, interior);
+  const Value padded = pad(operand, padding_value, before, after);
   Dims starts(low.size());
   Dims limits = padded.dims();
   for (std::size_t i = 0; i < low.size(); ++i) {
@@ -203,6 +200,40 @@ Value pad_then_cut(Value operand, Value padding_value, const Dims& low, const Di
     limits[i] -= after[i] - high[i];
   }
   return slice(padded, starts, limits, Dims(low.size(), 1));
+}
+
+// So it does where there is padding between elements: each gets a row, which is padded at its end.
+Value pad_rows(Value operand, Value padding_value, const Dims& low, Dims high,
+               const Dims& interior) {
+  Dims rows;
+  Dims row_ends;
+  Dims merged;
+  for (std::size_t i = 0; i < interior.size(); ++i) {
+    const std::int64_t size = operand.dims()[i];
+    rows.insert(rows.end(), {size, 1});
+    row_ends.insert(row_ends.end(), {0, interior[i]});
+    merged.push_back(size * (1 + interior[i]));
+    if (size > 0) high[i] -= interior[i];
+  }
+  const Value padded = pad(reshape(operand, rows), padding_value, Dims(rows.size(), 0), row_ends);
+  return pad(reshape(padded, merged), padding_value, low, high);
+}
+
+// The forms that the partitioner gets wrong, by those that it does not.
+Value pad_partitioned(Value operand, Value padding_value, const Dims& low, const Dims& high,
+                      const Dims& interior) {
+  const auto is_positive = [](std::int64_t size) { return size > 0; };
+  return std::ranges::any_of(interior, is_positive)
+             ? pad_rows(operand, padding_value, low, high, interior)
+             : pad_then_cut(operand, padding_value, low, high);
+}
+
+// At the edges alone, without a cut.
+bool is_plain(const Dims& low, const Dims& high, const Dims& interior) {
+  const auto is_negative = [](std::int64_t size) { return size < 0; };
+  const auto is_zero = [](std::int64_t size) { return size == 0; };
+  return std::ranges::none_of(low, is_negative) && std::ranges::none_of(high, is_negative) &&
+         std::ranges::all_of(interior, is_zero);
 }
 
 }  // namespace
@@ -230,9 +261,8 @@ Value pad(Value operand, Value padding_value, const Dims& edge_padding_low,
                 result.dims[i] != size;
   }
   if (!is_padded) return unchanged(operand);
-  if (is_partitioned() && (std::ranges::any_of(edge_padding_low, is_negative) ||
-                           std::ranges::any_of(edge_padding_high, is_negative))) {
-    return pad_then_cut(operand, padding_value, edge_padding_low, edge_padding_high, interior);
+  if (is_partitioned() && !is_plain(edge_padding_low, edge_padding_high, interior)) {
+    return pad_partitioned(operand, padding_value, edge_padding_low, edge_padding_high, interior);
   }
   const std::array operands{operand, padding_value};
   return operand.builder().op(kName, operands, result,

@@ -23,7 +23,6 @@ if __name__ == "__main__":
 
 import autograd_programs
 import memory_programs
-import random_programs
 import value_programs
 import view_programs
 import workers
