@@ -1,8 +1,8 @@
 """Run by test_models.py with CPU_NUM_DEVICES=n: models that are split by sequence, by experts, by
 columns and rows, and by batch train as on one device. Prints a dictionary of the checks' failures.
 
-In float64: AdamW makes steps of one size even of gradients that are nothing but rounding, as those of
-the keys' bias are.
+In float64: AdamW makes steps of one size even of gradients that are nothing but rounding, as those
+of the keys' bias are.
 """
 
 from __future__ import annotations
