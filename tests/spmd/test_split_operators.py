@@ -33,7 +33,7 @@ def test_split_inputs_change_no_value(child, name):
     assert child.ask(name, torch.float32, 2, ()) == []
 
 
-@pytest.mark.parametrize("name", ["index_put", "nn.functional.conv_transpose2d"])
+@pytest.mark.parametrize("name", ["take", "nn.functional.conv_transpose2d"])
 def test_inputs_split_along_two_dimensions_change_no_value(child, name):
     assert child.ask(name, torch.float32, 1, (2, 2)) == []
 
