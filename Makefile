@@ -143,13 +143,14 @@ conformance: $(ENVIRONMENT) install
 else
 conformance: $(ENVIRONMENT) install
 	python tools/conformance --out tools/conformance/float32.txt
+	python tools/conformance --split --samples 1
 	GENERATION=all python -m pytest tests/clients/test_generation.py
 	$(MAKE) docs
 endif
 
 # Random programs by the thousand, from seeds that no test has; prints minimal programs of what
 # differs. One kind: make fuzz FUZZ=value_programs FUZZ_COUNT=20000.
-FUZZ ?= view_programs memory_programs value_programs autograd_programs
+FUZZ ?= view_programs memory_programs value_programs autograd_programs sharded_programs
 FUZZ_FIRST ?= 100000
 FUZZ_COUNT ?= 5000
 fuzz: $(ENVIRONMENT) install

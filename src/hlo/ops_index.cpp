@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <numeric>
 
 #include "hlo/checks.h"
 #include "hlo/ops.h"
@@ -239,7 +240,14 @@ Values scatter(const Values& inputs, Value scatter_indices, const Values& update
   if (has_whole_inputs) {
     for (Value& input : operands) input = whole_along(input, d.scatter_dims_to_operand_dims);
   }
-  operands.push_back(partitioner_indices(scatter_indices, inputs[0]));
+  Value indices = partitioner_indices(scatter_indices, inputs[0]);
+  if (has_whole_inputs) {
+    // Nor are they filled up to equal parts.
+    Dims all(indices.dims().size());
+    std::iota(all.begin(), all.end(), 0);
+    indices = whole_along(indices, all);
+  }
+  operands.push_back(indices);
   operands.insert(operands.end(), updates.begin(), updates.end());
   Values written =
       builder.op(kName, operands, results,

@@ -2,6 +2,7 @@
 #include <array>
 
 #include "hlo/checks.h"
+#include "hlo/partitioned.h"
 #include "hlo/text.h"
 #include "hlo/window.h"
 
@@ -68,13 +69,25 @@ Values reduce_window(const Values& inputs, const Values& init_values, const Wind
   static constexpr std::string_view kName = "stablehlo.reduce_window";
   const std::vector<Type> accumulators = require_reduction(kName, inputs, init_values);
   const Window w = require_window(kName, window, inputs[0].rank());
-  return emit_reduction(
-      kName, inputs, init_values, accumulators, window_counts(inputs[0].dims(), w),
-      "window_dimensions = " + array_attribute(w.dimensions) + ", window_strides = " +
-          array_attribute(w.strides) + ", base_dilations = " + array_attribute(w.base_dilations) +
-          ", window_dilations = " + array_attribute(w.window_dilations) +
-          ", padding = " + matrix_attribute(w.padding),
-      body);
+  const Dims result_dims = window_counts(inputs[0].dims(), w);
+  const std::string properties = "window_dimensions = " + array_attribute(w.dimensions) +
+                                 ", window_strides = " + array_attribute(w.strides) +
+                                 ", base_dilations = " + array_attribute(w.base_dilations) +
+                                 ", window_dilations = " + array_attribute(w.window_dilations) +
+                                 ", padding = " + matrix_attribute(w.padding);
+  const auto emit = [&](const Values& operands, const Values& initial) {
+    return emit_reduction(kName, operands, initial, accumulators, result_dims, properties, body);
+  };
+  if (inputs.size() == 1 || !is_partitioned()) return emit(inputs, init_values);
+  // The partitioner ends the process, or fails, where several inputs lie in different ways.
+  std::vector<Type> results;
+  for (const Type& accumulator : accumulators) results.push_back({accumulator.dtype, result_dims});
+  Values all = inputs;
+  all.insert(all.end(), init_values.begin(), init_values.end());
+  return on_each_device(all, results, [&](std::span<const Value> x) {
+    const auto middle = x.begin() + static_cast<std::ptrdiff_t>(inputs.size());
+    return emit({x.begin(), middle}, {middle, x.end()});
+  });
 }
 
 Value reduce_window(Value input, Value init_value, const Window& window, const BinaryRegion& body) {

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "hlo/checks.h"
+#include "hlo/partitioned.h"
 #include "hlo/text.h"
 
 namespace torch_xla::hlo {
@@ -107,6 +108,19 @@ Value concatenate(const Values& inputs, std::int64_t dimension) {
   return first.builder().op(kName, inputs, result, "dimension = " + integer_attribute(dimension));
 }
 
+namespace {
+
+// The partitioner makes one operation of a slice of padding, whose elements it gets wrong where
+// there is padding at one end and a cut at the other.
+Value apart_from_padding(Value operand) {
+  if (!is_partitioned() || operand.builder().definition(operand.id()).name != "stablehlo.pad") {
+    return operand;
+  }
+  return optimization_barrier({operand})[0];
+}
+
+}  // namespace
+
 Value slice(Value operand, const Dims& start_indices, const Dims& limit_indices,
             const Dims& strides) {
   static constexpr std::string_view kName = "stablehlo.slice";
@@ -127,7 +141,8 @@ Value slice(Value operand, const Dims& start_indices, const Dims& limit_indices,
   // A slice of the operand's own sizes is the whole of it: every stride steps over single elements.
   if (result.dims == operand.dims()) return unchanged(operand);
   Builder& builder = operand.builder();
-  const Value slice = builder.op(kName, {&operand, 1}, result,
+  const Value source = apart_from_padding(operand);
+  const Value slice = builder.op(kName, {&source, 1}, result,
                                  "start_indices = " + array_attribute(start_indices) +
                                      ", limit_indices = " + array_attribute(limit_indices) +
                                      ", strides = " + array_attribute(strides));
@@ -169,6 +184,60 @@ Value dynamic_update_slice(Value operand, Value update, const Values& start_indi
   return operand.builder().op(kName, operands, operand.type());
 }
 
+namespace {
+
+// Where elements are taken away the partitioner gives wrong ones: they are padded, then cut.
+Value pad_then_cut(Value operand, Value padding_value, const Dims& low, const Dims& high) {
+  Dims before = low;
+  Dims after = high;
+  for (std::int64_t& size : before) size = std::max<std::int64_t>(size, 0);
+  for (std::int64_t& size : after) size = std::max<std::int64_t>(size, 0);
+  const Value padded = pad(operand, padding_value, before, after);
+  Dims starts(low.size());
+  Dims limits = padded.dims();
+  for (std::size_t i = 0; i < low.size(); ++i) {
+    starts[i] = before[i] - low[i];
+    limits[i] -= after[i] - high[i];
+  }
+  return slice(padded, starts, limits, Dims(low.size(), 1));
+}
+
+// So it does where there is padding between elements: each gets a row, which is padded at its end.
+Value pad_rows(Value operand, Value padding_value, const Dims& low, Dims high,
+               const Dims& interior) {
+  Dims rows;
+  Dims row_ends;
+  Dims merged;
+  for (std::size_t i = 0; i < interior.size(); ++i) {
+    const std::int64_t size = operand.dims()[i];
+    rows.insert(rows.end(), {size, 1});
+    row_ends.insert(row_ends.end(), {0, interior[i]});
+    merged.push_back(size * (1 + interior[i]));
+    if (size > 0) high[i] -= interior[i];
+  }
+  const Value padded = pad(reshape(operand, rows), padding_value, Dims(rows.size(), 0), row_ends);
+  return pad(reshape(padded, merged), padding_value, low, high);
+}
+
+// The forms that the partitioner gets wrong, by those that it does not.
+Value pad_partitioned(Value operand, Value padding_value, const Dims& low, const Dims& high,
+                      const Dims& interior) {
+  const auto is_positive = [](std::int64_t size) { return size > 0; };
+  return std::ranges::any_of(interior, is_positive)
+             ? pad_rows(operand, padding_value, low, high, interior)
+             : pad_then_cut(operand, padding_value, low, high);
+}
+
+// At the edges alone, without a cut.
+bool is_plain(const Dims& low, const Dims& high, const Dims& interior) {
+  const auto is_negative = [](std::int64_t size) { return size < 0; };
+  const auto is_zero = [](std::int64_t size) { return size == 0; };
+  return std::ranges::none_of(low, is_negative) && std::ranges::none_of(high, is_negative) &&
+         std::ranges::all_of(interior, is_zero);
+}
+
+}  // namespace
+
 Value pad(Value operand, Value padding_value, const Dims& edge_padding_low,
           const Dims& edge_padding_high, const Dims& interior_padding) {
   static constexpr std::string_view kName = "stablehlo.pad";
@@ -192,6 +261,9 @@ Value pad(Value operand, Value padding_value, const Dims& edge_padding_low,
                 result.dims[i] != size;
   }
   if (!is_padded) return unchanged(operand);
+  if (is_partitioned() && !is_plain(edge_padding_low, edge_padding_high, interior)) {
+    return pad_partitioned(operand, padding_value, edge_padding_low, edge_padding_high, interior);
+  }
   const std::array operands{operand, padding_value};
   return operand.builder().op(kName, operands, result,
                               "edge_padding_low = " + array_attribute(edge_padding_low) +

@@ -53,9 +53,9 @@ std::string open_sharding(Builder& builder, const base::Sharding& sharding, std:
   return text + "]";
 }
 
-// "[<@mesh, [{"data"}, {}], replicated={"model"}>]": within a manual computation each axis that is
+// "<@mesh, [{"data"}, {}], replicated={"model"}>": within a manual computation each axis that is
 // manual must be named.
-std::string manual_sharding(Builder& builder, const base::Sharding& sharding, std::int64_t rank) {
+std::string manual_sharding(Builder& builder, const base::Sharding& sharding, std::size_t rank) {
   std::vector<bool> is_used(sharding.mesh().sizes.size());
   for (const std::vector<int>& of_dimension : sharding.axes()) {
     for (const int axis : of_dimension) is_used[static_cast<std::size_t>(axis)] = true;
@@ -65,31 +65,45 @@ std::string manual_sharding(Builder& builder, const base::Sharding& sharding, st
     if (is_used[axis]) continue;
     rest += (rest.empty() ? "" : ", ") + base::axis_text(sharding.mesh(), static_cast<int>(axis));
   }
-  std::string text = "#sdy.sharding_per_value<[" + open_sharding(builder, sharding, rank);
+  std::string text = open_sharding(builder, sharding, static_cast<std::int64_t>(rank));
   if (!rest.empty()) text += ", replicated={" + rest + "}";
-  return text + ">]>";
+  return text + ">";
 }
 
-// A computation of each device by itself that hands its argument through.
-Value manual_identity(Value operand, const Type& local, const Type& result,
-                      const base::Sharding& in, const base::Sharding& out) {
+// A computation of each device by itself, of its parts of the operands, which lie by `in`; the
+// results lie by `out`.
+Values manual_computation(const Values& operands, std::span<const Type> parts,
+                          std::span<const Type> results, const base::Sharding& in,
+                          const base::Sharding& out, const Region& body) {
   static constexpr std::string_view kName = "sdy.manual_computation";
-  Builder& builder = operand.builder();
+  Builder& builder = operands[0].builder();
   std::string axes;
   for (std::size_t axis = 0; axis < in.mesh().sizes.size(); ++axis) {
     axes += (axis > 0 ? ", " : "") + base::axis_text(in.mesh(), static_cast<int>(axis));
   }
-  std::string region =
-      builder.region({&local, 1}, [](std::span<const Value> x) { return Values{x[0]}; }).text;
+  std::string region = builder.region(parts, body).text;
   // The builder ends regions in StableHLO's way, where it makes text.
   static constexpr std::string_view kEnd = "stablehlo.return";
   const std::size_t end = region.rfind(kEnd);
   if (end != std::string::npos) region.replace(end, kEnd.size(), "sdy.return");
-  return builder.op(kName, {&operand, 1}, result,
-                    base::str("in_shardings = ", manual_sharding(builder, in, operand.rank()),
-                              ", manual_axes = #sdy<manual_axes{", axes, "}>, out_shardings = ",
-                              manual_sharding(builder, out, operand.rank())),
-                    {&region, 1});
+  const auto shardings = [&](const base::Sharding& sharding, const auto& values) {
+    std::string text;
+    for (const auto& value : values) {
+      text += (text.empty() ? "" : ", ") + manual_sharding(builder, sharding, value.dims.size());
+    }
+    return "#sdy.sharding_per_value<[" + text + "]>";
+  };
+  return builder.op(
+      kName, operands, results,
+      base::str("in_shardings = ", shardings(in, parts), ", manual_axes = #sdy<manual_axes{", axes,
+                "}>, out_shardings = ", shardings(out, results)),
+      {&region, 1});
+}
+
+Value manual_identity(Value operand, const Type& local, const Type& result,
+                      const base::Sharding& in, const base::Sharding& out) {
+  return manual_computation({operand}, {&local, 1}, {&result, 1}, in, out,
+                            [](std::span<const Value> x) { return Values{x[0]}; })[0];
 }
 
 const base::Sharding& whole_on(const base::Mesh& mesh) { return *base::Sharding::make(mesh, {}); }
@@ -127,6 +141,13 @@ Value whole_along(Value operand, const Dims& dims) {
   }
   return operand.builder().op("sdy.sharding_constraint", {&operand, 1}, operand.type(),
                               "sharding = " + text + "]>");
+}
+
+Values on_each_device(const Values& operands, std::span<const Type> results, const Region& body) {
+  const base::Sharding& all = whole_on(whole->mesh());
+  std::vector<Type> types;
+  for (const Value& operand : operands) types.push_back(operand.type());
+  return manual_computation(operands, types, results, all, all, body);
 }
 
 Value full_to_shard(Value operand, const base::Sharding& sharding) {

@@ -3,6 +3,8 @@
 // one form alone.
 #pragma once
 
+#include <span>
+
 #include "base/sharding.h"
 #include "hlo/builder.h"
 
@@ -27,5 +29,10 @@ std::int64_t num_partitions();
 // The value, of which each device has all elements along these dimensions; how the others lie is
 // left to the partitioner. Changes nothing in a program for one device.
 Value whole_along(Value operand, const Dims& dims);
+
+// What `body`, which uses no values from outside, makes of the operands: each device computes it
+// from all elements by itself. For what the partitioner can't divide, in a program that is
+// partitioned.
+Values on_each_device(const Values& operands, std::span<const Type> results, const Region& body);
 
 }  // namespace torch_xla::hlo

@@ -4,6 +4,7 @@
 // dimension numbers, reversal and dilations express each as one operation.
 #include <numeric>
 
+#include "hlo/partitioned.h"
 #include "ops/convolution.h"
 #include "ops/expression.h"
 #include "ops/reduce.h"
@@ -258,8 +259,10 @@ Value correlate_adjoint_weight(const Context& context, Value input, Value output
   numbers.kernel_output_feature_dimension = 1;
   numbers.output_batch_dimension = 1;
   numbers.output_feature_dimension = 0;
-  return hlo::convolution(input, output, window, numbers, 1, g.groups,
-                          accumulate_dtype(input.dtype()));
+  // The partitioner gives wrong sums over a window that is split, where features are split too.
+  const Dims& spatial = numbers.input_spatial_dimensions;
+  return hlo::convolution(hlo::whole_along(input, spatial), hlo::whole_along(output, spatial),
+                          window, numbers, 1, g.groups, accumulate_dtype(input.dtype()));
 }
 
 Value zeros(const Value& like, const Dims& dims) {

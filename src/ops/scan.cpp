@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "hlo/partitioned.h"
 #include "ops/reduce.h"
 
 namespace torch_xla::ops {
@@ -34,6 +35,21 @@ Value pad_along(Value x, Value padding, std::int64_t dim, std::int64_t low, std:
   return hlo::pad(x, padding, before, after);
 }
 
+// Each step combines with what stands twice as far before.
+hlo::Values scan_by_doubling(hlo::Values values, const hlo::Values& identities, std::int64_t dim,
+                             const hlo::Region& combine) {
+  const std::int64_t size = values[0].dim(dim);
+  for (std::int64_t distance = 1; distance < size; distance *= 2) {
+    hlo::Values operands;
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      operands.push_back(pad_along(values[i], identities[i], dim, distance, -distance));
+    }
+    operands.insert(operands.end(), values.begin(), values.end());
+    values = combine(operands);
+  }
+  return values;
+}
+
 Dims with_size(Dims dims, std::int64_t dim, std::int64_t size) {
   dims[static_cast<std::size_t>(dim)] = size;
   return dims;
@@ -46,6 +62,10 @@ hlo::Values scan(const hlo::Values& inputs, const hlo::Values& identities, std::
   const Dims& dims = inputs[0].dims();
   const std::int64_t size = inputs[0].dim(dim);
   if (size <= 1 || inputs[0].num_elements() == 0) return inputs;
+  // The partitioner can't divide windows over several operands (hlo::reduce_window).
+  if (hlo::is_partitioned() && inputs.size() > 1) {
+    return scan_by_doubling(inputs, identities, dim, combine);
+  }
   if (size <= 2 * kBlock) return scan_by_window(inputs, identities, dim, combine);
   const std::int64_t blocks = (size + kBlock - 1) / kBlock;
   Dims blocked = with_size(dims, dim, blocks);

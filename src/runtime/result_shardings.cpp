@@ -1,8 +1,10 @@
 // What is known, and its way along the trace: forward and back until nothing is learnt.
 #include "runtime/result_shardings.h"
 
+#include <algorithm>
 #include <span>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -24,8 +26,9 @@ bool is_pointwise(const graph::Entry& entry) {
   return lowering != nullptr && lowering->is_pointwise;
 }
 
-// Whether a view shows its memory with dimensions of one element more or less: no permutation does.
-bool is_of_ones(const graph::Entry& entry) {
+// Whether a view shows all of its memory's elements in their order, with other dimensions.
+bool is_reshape(const graph::Entry& entry) {
+  if (entry.op->name == "view:reshape") return true;
   if (!entry.op->is_view || entry.operands.size() != 1 || entry.outputs.size() != 1) return false;
   const auto without_ones = [](base::Dims dims) {
     std::erase(dims, 1);
@@ -55,18 +58,60 @@ const base::Sharding* permuted(const base::Sharding* sharding, const base::Dims&
   return base::Sharding::make(sharding->mesh(), std::move(axes));
 }
 
-// The sharding of an array of `from` for one of `to`, which differs by dimensions of one element.
-const base::Sharding* between_ones(const base::Sharding* sharding, const base::Dims& from,
-                                   const base::Dims& to) {
+// Dimensions next to each other, from `begin` to `end`.
+struct Group {
+  std::size_t begin;
+  std::size_t end;
+};
+
+// The next dimensions of both that have as many elements, beginning with none of one element.
+std::pair<Group, Group> next_groups(const base::Dims& from, std::size_t i, const base::Dims& to,
+                                    std::size_t j) {
+  while (i < from.size() && from[i] == 1) ++i;
+  while (j < to.size() && to[j] == 1) ++j;
+  std::pair<Group, Group> groups{{i, i}, {j, j}};
+  std::int64_t a = 1;
+  std::int64_t b = 1;
+  do {
+    if (a <= b && groups.first.end < from.size()) {
+      a *= from[groups.first.end++];
+    } else if (groups.second.end < to.size()) {
+      b *= to[groups.second.end++];
+    } else {
+      break;
+    }
+  } while (a != b);
+  return groups;
+}
+
+// The sharding of an array of `from` for one of `to` that has the same elements in their order:
+// what splits the first of some dimensions splits the first of those that they become. Null where
+// such parts would not be the same.
+const base::Sharding* reshaped(const base::Sharding* sharding, const base::Dims& from,
+                               const base::Dims& to) {
   if (base::is_whole(sharding)) return sharding;
+  if (base::num_elements(from) == 0) return nullptr;
   std::vector<std::vector<int>> axes(to.size());
-  std::size_t place = 0;
-  for (std::size_t d = 0; d < from.size(); ++d) {
-    if (from[d] == 1) continue;
-    while (to[place] == 1) ++place;
-    if (d < sharding->axes().size()) axes[place] = sharding->axes()[d];
-    ++place;
+  std::size_t num_split = 0;
+  Group before{0, 0};
+  Group after{0, 0};
+  while (true) {
+    std::tie(before, after) = next_groups(from, before.end, to, after.end);
+    if (before.begin == from.size()) break;
+    if (before.begin >= sharding->axes().size() || sharding->axes()[before.begin].empty()) continue;
+    std::int64_t parts = 1;
+    for (const int axis : sharding->axes()[before.begin]) {
+      parts *= sharding->mesh().sizes[static_cast<std::size_t>(axis)];
+    }
+    const bool is_same = before.end - before.begin == 1 && after.end - after.begin == 1;
+    if (!is_same && (from[before.begin] % parts != 0 || to[after.begin] % parts != 0)) {
+      return nullptr;
+    }
+    axes[after.begin] = sharding->axes()[before.begin];
+    ++num_split;
   }
+  const auto is_split = [](const std::vector<int>& of_dimension) { return !of_dimension.empty(); };
+  if (!std::cmp_equal(num_split, std::ranges::count_if(sharding->axes(), is_split))) return nullptr;
   return base::Sharding::make(sharding->mesh(), std::move(axes));
 }
 
@@ -147,31 +192,28 @@ void ResultShardings::spread() {
 bool ResultShardings::spread_over_view(std::uint32_t step, const graph::Source& source) {
   const graph::Entry& entry = *trace_.steps[step].node->entry();
   const base::Dims* const permutation = permutation_of(entry);
+  const base::Dims& memory_dims = entry.operands[0]->shape.dims;
+  const base::Dims& view_dims = entry.outputs[0]->shape.dims;
   const auto of_memory = [&](const base::Sharding* view) {
-    return permutation != nullptr
-               ? permuted(view, *permutation, true)
-               : between_ones(view, entry.outputs[0]->shape.dims, entry.operands[0]->shape.dims);
+    return permutation != nullptr ? permuted(view, *permutation, true)
+                                  : reshaped(view, view_dims, memory_dims);
   };
   const auto of_view = [&](const base::Sharding* memory) {
-    return permutation != nullptr
-               ? permuted(memory, *permutation, false)
-               : between_ones(memory, entry.operands[0]->shape.dims, entry.outputs[0]->shape.dims);
+    return permutation != nullptr ? permuted(memory, *permutation, false)
+                                  : reshaped(memory, memory_dims, view_dims);
   };
   const base::Sharding*& shown = shardings_[first_output_[step]];
   if (source.is_leaf) {
     const base::Sharding* const leaf = leaf_shardings_[source.index];
     if (shown != nullptr || leaf == nullptr) return false;
     shown = of_view(leaf);
-    return true;
+    return shown != nullptr;
   }
   const base::Sharding*& memory = shardings_[first_output_[source.index] + source.output];
   if ((shown == nullptr) == (memory == nullptr)) return false;
-  if (shown == nullptr) {
-    shown = of_view(memory);
-  } else {
-    memory = of_memory(shown);
-  }
-  return true;
+  const base::Sharding*& learnt = shown == nullptr ? shown : memory;
+  learnt = shown == nullptr ? of_view(memory) : of_memory(shown);
+  return learnt != nullptr;
 }
 
 // Of a pointwise step: what is as large as a result, in the same place of its list if there are
@@ -180,7 +222,7 @@ bool ResultShardings::spread_over(std::uint32_t index) {
   const graph::Trace::Step& step = trace_.steps[index];
   const graph::Entry& entry = *step.node->entry();
   const auto sources = std::span(trace_.sources).subspan(step.first_source, entry.operands.size());
-  if (is_of_ones(entry) || permutation_of(entry) != nullptr) {
+  if (is_reshape(entry) || permutation_of(entry) != nullptr) {
     return spread_over_view(index, sources[0]);
   }
   if (!is_pointwise(entry)) return false;

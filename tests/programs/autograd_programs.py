@@ -389,7 +389,7 @@ class ProgramMaker(view_programs.ProgramMaker):
             if len(self.program.lines) >= num_lines:
                 break
             self.add_line()
-        self.program.barrier = self.rng.randint(1, len(self.program.lines))
+        self.program.barriers = (self.rng.randint(1, len(self.program.lines)),)
         self.program.lines.append("finish()")
         return self.program
 

@@ -244,7 +244,8 @@ class ProgramMaker:
             if len(self.program.lines) >= num_lines:
                 break
             self.add_line()
-        self.program.barrier = 1 if rng.random() < 0.7 else rng.randint(0, len(self.program.lines))
+        barrier = 1 if rng.random() < 0.7 else rng.randint(0, len(self.program.lines))
+        self.program.barriers = (barrier,)
         return self.program
 
 

@@ -12,15 +12,17 @@ import argparse
 import sys
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise, zip_longest
 from typing import Protocol
 
+import annotations
 import torch
 
 import torch_xla
 
-__all__ = ["Kind", "Program", "Run", "ask", "kind_of"]
+__all__ = ["Kind", "Program", "Run", "ask", "kind_of", "run_on_device"]
 
 
 def quick_compile_options() -> dict[str, bool | int]:
@@ -35,16 +37,22 @@ def quick_compile_options() -> dict[str, bool | int]:
 class Program:
     seed: int
     lines: list[str] = field(default_factory=list)
-    barrier: int = 0  # the line before which everything so far is computed
+    # The lines before which everything so far is computed, in their order.
+    barriers: tuple[int, ...] = ()
 
     def text(self) -> str:
         body = [f"# program {self.seed}", *self.lines]
-        body.insert(1 + min(self.barrier, len(self.lines)), "torch_xla.sync()")
+        for barrier in reversed(self.barriers):
+            body.insert(1 + min(barrier, len(self.lines)), "torch_xla.sync()")
         return "\n".join(body)
 
     def without(self, i: int) -> Program:
-        barrier = self.barrier - (1 if i < self.barrier else 0)
-        return Program(self.seed, self.lines[:i] + self.lines[i + 1 :], barrier)
+        barriers = tuple(barrier - (i < barrier) for barrier in self.barriers)
+        return Program(self.seed, self.lines[:i] + self.lines[i + 1 :], barriers)
+
+    def insert(self, i: int, line: str) -> None:
+        self.lines.insert(i, line)
+        self.barriers = tuple(barrier + (i < barrier) for barrier in self.barriers)
 
 
 @dataclass(frozen=True)
@@ -71,7 +79,7 @@ class Kind:
             smaller = program.without(i)
             if self.is_sound(smaller) and (again := self.still_fails(smaller)):
                 program, found = smaller, again
-        last = Program(program.seed, program.lines, len(program.lines))
+        last = Program(program.seed, program.lines, (len(program.lines),))
         if again := self.still_fails(last):
             program, found = last, again
         return program, found
@@ -129,6 +137,7 @@ class Run:
         self.errors: list[str] = []
         self.scope: dict[str, object] = {"torch": torch, "make": self.make, "mask": self.mask}
         self.scope["index"] = self.index
+        self.scope |= annotations.SCOPE
         self.device = device
 
     def make(self, shape, dtype, seed, grad=False):
@@ -235,20 +244,25 @@ def compare(cpu: Run, xla: Run) -> str:
     return ""
 
 
+def run_on_device(runs: Sequence[Run]) -> None:
+    """Runs all the programs with a few barriers for the lot."""
+    parts = [pairwise([0, *r.program.barriers, len(r.program.lines)]) for r in runs]
+    for turn in zip_longest(*parts):
+        for run, places in zip(runs, turn, strict=True):
+            if places is not None:
+                run.lines(*places)
+        torch_xla.sync()
+
+
 def find_failures(run_class: type[Run], programs: list[Program]) -> list[tuple[Program, str]]:
-    """Runs all the programs with two barriers for the lot."""
+    """The programs that differ from the CPU's, all run together."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         cpu = [run_class(p, "cpu") for p in programs]
         xla = [run_class(p, "xla") for p in programs]
         for run in cpu:
             run.lines(0, len(run.program.lines))
-        for run in xla:
-            run.lines(0, run.program.barrier)
-        torch_xla.sync()
-        for run in xla:
-            run.lines(run.program.barrier, len(run.program.lines))
-        torch_xla.sync()
+        run_on_device(xla)
         out = []
         for a, b in zip(cpu, xla, strict=True):
             if found := compare(a, b):

@@ -34,7 +34,7 @@ def test_a_wrong_value_is_found_and_its_program_made_minimal(monkeypatch):
         "v3 = torch.neg(v1)",
         "v4 = torch.exp(v2)",
     ]
-    smaller, why = value_programs.KIND.shrink(Program(0, lines, 2))
+    smaller, why = value_programs.KIND.shrink(Program(0, lines, (2,)))
     assert smaller.lines == [lines[0], lines[2]]
     assert "on cpu" in why
 
@@ -49,5 +49,5 @@ def test_an_error_on_one_device_alone_is_found(monkeypatch):
 
     monkeypatch.setattr(torch, "neg", refusing)
     lines = ["v1 = make((2,), torch.float32, 3)", "v2 = torch.neg(v1)"]
-    _, why = value_programs.KIND.shrink(Program(0, lines, 1))
+    _, why = value_programs.KIND.shrink(Program(0, lines, (1,)))
     assert "no error on cpu, TypeError on xla" in why

@@ -15,6 +15,7 @@ import re
 import warnings
 from dataclasses import dataclass
 
+import random_programs
 import torch
 from random_programs import Kind, Program
 from value_operators import OPERATORS, Operator, Use
@@ -81,26 +82,21 @@ class Fact:
     has_bits: bool = True  # its NaNs have
 
 
-class Run:
-    """A program's tensors on one device, what each line gave, and how it ended."""
+class Run(random_programs.Run):
+    """Keeps what each line gave."""
 
-    def __init__(self, device: str) -> None:
-        self.device = device
-        self.errors: list[str] = []
+    def __init__(self, program: Program, device: str) -> None:
+        super().__init__(program, device)
         self.results: list[torch.Tensor | None] = []
         self.last_error = ""
         nan, inf = float("nan"), float("inf")
-        self.scope: dict[str, object] = {"torch": torch, "F": torch.nn.functional}
-        self.scope |= {"make": self.make, "full": self.full, "nan": nan, "inf": inf}
+        self.scope |= {"F": torch.nn.functional, "full": self.full, "nan": nan, "inf": inf}
 
     def make(self, shape, dtype, seed, kind="tame"):
         return make_values(shape, dtype, seed, kind).to(self.device)
 
     def full(self, shape, value, dtype):
         return torch.full(shape, value, dtype=dtype, device=self.device)
-
-    def tensors(self) -> dict[str, torch.Tensor]:
-        return {k: v for k, v in self.scope.items() if isinstance(v, torch.Tensor)}
 
     def line(self, text: str) -> str:
         """Runs a line; the name of the error's type, or nothing."""
@@ -151,7 +147,7 @@ class ValueProgramMaker:
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
         self.program = Program(seed)
-        self.run = Run("cpu")
+        self.run = Run(self.program, "cpu")
         self.facts: dict[str, Fact] = {}
         self.count = 0
 
@@ -356,7 +352,7 @@ class ValueProgramMaker:
             if len(self.program.lines) >= num_lines:
                 break
             self.add_line()
-        self.program.barrier = self.rng.randint(1, max(1, len(self.program.lines)))
+        self.program.barriers = (self.rng.randint(1, max(1, len(self.program.lines))),)
         return self.program
 
 
@@ -414,20 +410,13 @@ def compare(program: Program, cpu: Run, xla: Run, values: dict[int, torch.Tensor
 
 
 def find_failures(programs: list[Program]) -> list[tuple[Program, str]]:
-    """Runs all the programs with two barriers for the lot."""
+    """The programs that differ from the CPU's, all run together."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        cpu, xla = [Run("cpu") for _ in programs], [Run("xla") for _ in programs]
-        for program, run in zip(programs, cpu, strict=True):
-            for line in program.lines:
-                run.line(line)
-        for program, run in zip(programs, xla, strict=True):
-            for line in program.lines[: program.barrier]:
-                run.line(line)
-        torch_xla.sync()
-        for program, run in zip(programs, xla, strict=True):
-            for line in program.lines[program.barrier :]:
-                run.line(line)
+        cpu, xla = ([Run(program, device) for program in programs] for device in ("cpu", "xla"))
+        for run in cpu:
+            run.lines(0, len(run.program.lines))
+        random_programs.run_on_device(xla)
         places = [
             (n, i) for n, run in enumerate(xla) for i, r in enumerate(run.results) if r is not None
         ]
@@ -442,16 +431,11 @@ def find_failures(programs: list[Program]) -> list[tuple[Program, str]]:
         ]
 
 
-def is_sound(program: Program) -> bool:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        run = Run("cpu")
-        for line in program.lines:
-            run.line(line)
-    return "NameError" not in run.errors
-
-
-KIND = Kind(lambda seed: ValueProgramMaker(seed).make(), find_failures, is_sound)
+KIND = Kind(
+    make=lambda seed: ValueProgramMaker(seed).make(),
+    find_failures=find_failures,
+    is_sound=lambda program: random_programs.is_sound(Run, program),
+)
 search = KIND.search
 
 if __name__ == "__main__":

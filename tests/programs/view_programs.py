@@ -472,7 +472,7 @@ class ProgramMaker:
             if len(self.program.lines) >= num_lines:
                 break
             self.add_line()
-        self.program.barrier = self.rng.randint(1, len(self.program.lines))
+        self.program.barriers = (self.rng.randint(1, len(self.program.lines)),)
         if self.has_grad:
             self.program.lines.append("backward()")
         return self.program

@@ -9,7 +9,9 @@ from typing import Any
 import op_samples
 import split
 import torch
+from torch import nn
 
+import torch_xla
 import torch_xla.distributed.spmd as xs
 import torch_xla.runtime as xr
 
@@ -28,6 +30,67 @@ def differences() -> list[str]:
                 got, want = function(ours, dim=dims), function(x, dim=dims)
                 if not torch.allclose(got.cpu(), want, rtol=1e-4, atol=1e-4):
                     found.append(f"{function.__name__} along {dims}, split along {split_dim}")
+    return found
+
+
+def dilated(t: torch.Tensor) -> torch.Tensor:
+    out = torch.zeros(20, device=t.device)
+    out[2 : 2 + 2 * t.shape[0] : 2] = t
+    return out
+
+
+def differences_of_padding() -> list[str]:
+    """Of padding at both ends, between elements and less than none, of what is split before and
+    after; in one program for each way to split."""
+    xr.use_spmd()
+    mesh = xs.Mesh(range(4), (2, 2), ("x", "y"))
+    functions: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+        f"pad {low}, {high}": lambda t, ends=(low, high): nn.functional.pad(t, ends, value=9.0)
+        for low in range(-2, 3)
+        for high in range(-2, 3)
+    }
+    functions["shift"] = lambda t: nn.functional.pad(t, (1, 0))[..., :-1]
+    functions["dilated"] = dilated
+    found = []
+    for spec, size in ((("x",), 8), ((("y", "x"),), 7)):
+        x = torch.arange(1.0, size + 1)
+        for is_split_before in (False, True):
+            outcomes = []
+            for name, function in functions.items():
+                ours = x.to("xla") + 0
+                if is_split_before:
+                    xs.mark_sharding(ours, mesh, spec)
+                got = function(ours)
+                if not is_split_before:
+                    xs.annotate_custom_sharding(got, mesh, spec)
+                outcomes.append((f"{name} of {size}, {spec}", got, function(x)))
+            torch_xla.sync()
+            found += [what for what, got, want in outcomes if not torch.equal(got.cpu(), want)]
+    return found
+
+
+def differences_of_pairs() -> list[str]:
+    """Of operators with two results that lie in different ways."""
+    xr.use_spmd()
+    mesh = xs.Mesh(range(4), (2, 2), ("x", "y"))
+    x = torch.randn(4, 4, 8, 8)
+    functions: dict[str, Callable[[torch.Tensor], Any]] = {
+        "cummax": lambda t: torch.cummax(t, 0),
+        "cummin": lambda t: torch.cummin(t, 2),
+        "max_pool2d": lambda t: nn.functional.max_pool2d(t, 7, 1, return_indices=True),
+        "sort": lambda t: torch.sort(t, 1),
+    }
+    ways = [(None, "x"), ("y", None), ("x", "y"), ("x", ())]
+    found = []
+    for name, function in functions.items():
+        for first, second in ways:
+            got = function(x.to("xla"))
+            for t, axis in zip(got, (first, second), strict=True):
+                if axis is not None:
+                    xs.annotate_custom_sharding(t, mesh, (axis or None, None, None, None))
+            for t, want in zip(got, function(x), strict=True):
+                if not torch.equal(t.cpu(), want):
+                    found.append(f"{name}, {first} and {second}")
     return found
 
 

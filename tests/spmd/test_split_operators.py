@@ -30,11 +30,19 @@ def child():
 
 @pytest.mark.parametrize("name", _ENTRIES)
 def test_split_inputs_change_no_value(child, name):
-    assert child.ask(name, torch.float32, 2) == []
+    assert child.ask(name, torch.float32, 2, ()) == []
 
 
-def test_transforms_of_equal_parts_are_right():
-    worker = workers.Worker("split_programs:differences", timeout_s=240)
+@pytest.mark.parametrize("name", ["take", "nn.functional.conv_transpose2d"])
+def test_inputs_split_along_two_dimensions_change_no_value(child, name):
+    assert child.ask(name, torch.float32, 1, (2, 2)) == []
+
+
+@pytest.mark.parametrize(
+    "differences", ["differences", "differences_of_padding", "differences_of_pairs"]
+)
+def test_programs_of_split_tensors_are_right(differences):
+    worker = workers.Worker(f"split_programs:{differences}", timeout_s=240)
     assert worker.ask() == []
     worker.close()
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import collections
 import contextlib
+import math
 import os
 import pathlib
 import sys
@@ -44,7 +45,10 @@ def parse() -> argparse.Namespace:
         "--sweep", action="store_true", help="all dtypes, 0-d and empty tensors, refusals"
     )
     parser.add_argument(
-        "--split", action="store_true", help="each tensor split along each dimension over a mesh"
+        "--split",
+        nargs="?",
+        const="4",
+        help="each tensor split along each dimension over a mesh of so many devices, or 2x2",
     )
     parser.add_argument("--jobs", type=int, default=1, help="child processes at a time")
     parser.add_argument("--timeout", type=float, default=3600, help="seconds for an entry")
@@ -57,6 +61,13 @@ def parse() -> argparse.Namespace:
         arguments.variants = tuple(arguments.variants.split(","))
         if unknown := set(arguments.variants) - set(op_variants.VARIANTS):
             parser.error(f"--variants: no such variants: {', '.join(sorted(unknown))}")
+    if arguments.split is not None:
+        sizes = arguments.split.split("x")
+        if not all(size.isdecimal() and int(size) > 0 for size in sizes):
+            parser.error(
+                f"--split: expected the sizes of a mesh, as 4 or 2x2, got {arguments.split}"
+            )
+        arguments.split = tuple(map(int, sizes))
     arguments.chosen = choose(parser, arguments)
     return arguments
 
@@ -161,11 +172,12 @@ def check_variants(names: list[str], arguments: argparse.Namespace) -> int:
 
 def check_split(names: list[str], arguments: argparse.Namespace) -> int:
     """Print a line for each problem, and how many entries have any."""
-    # Four devices out of the CPU, for the children: this process makes no client.
-    os.environ.setdefault("CPU_NUM_DEVICES", "4")
+    # As many devices out of the CPU, for the children: this process makes no client.
+    os.environ["CPU_NUM_DEVICES"] = str(math.prod(arguments.split))
     wrong = 0
     lines = []
-    tasks: list[tuple[Any, ...]] = [(name, arguments.dtype, arguments.samples) for name in names]
+    options = arguments.dtype, arguments.samples, arguments.split
+    tasks: list[tuple[Any, ...]] = [(name, *options) for name in names]
     for name, problems, death in answers("check_split", tasks, arguments):
         if death:
             problems = list(deaths_of_split(name, arguments)) or [split.Problem("all", death)]
@@ -183,7 +195,7 @@ def deaths_of_split(name: str, arguments: argparse.Namespace) -> Iterator[split.
     """Of an entry that ended its process, each case by itself."""
     task = name, arguments.dtype, arguments.samples
     ((_, cases),) = workers.run("checks:cases_of_split", [task], 1, arguments.timeout)
-    chosen = [(*task, case) for case in cases if case.tensor >= 0]
+    chosen = [(*task, arguments.split, case) for case in cases if case.tensor >= 0]
     for (*_, case), found in workers.run("checks:check_split", chosen, 1, arguments.timeout):
         if isinstance(found, workers.Died):
             yield split.Problem(str(case), f"died: {found.how}")

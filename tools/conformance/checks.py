@@ -38,10 +38,10 @@ def check_variants(
 
 
 def check_split(
-    name: str, dtype: torch.dtype, samples: int | None, *only: split.Case
+    name: str, dtype: torch.dtype, samples: int | None, sizes: tuple[int, ...], *only: split.Case
 ) -> list[split.Problem]:
     """What is wrong with an entry whose tensors are split over a mesh, or with some cases."""
-    return split.check(_entry(name), dtype, samples, only)
+    return split.check(_entry(name), dtype, samples, only, sizes)
 
 
 def cases_of_split(name: str, dtype: torch.dtype, samples: int | None) -> list[split.Case]:

@@ -4,6 +4,7 @@ dimensions in turn: values, gradients included, are those of the same call on wh
 from __future__ import annotations
 
 import dataclasses
+import math
 import warnings
 from collections.abc import Sequence
 
@@ -70,18 +71,23 @@ def cases(op: OpInfo, dtype: torch.dtype, most: int | None) -> list[Case]:
     return found
 
 
-def _split(sample: SampleInput, case: Case) -> SampleInput:
+def _spec(rank: int, dim: int, axes: int) -> tuple[int | None, ...]:
+    """The first axis splits the dimension, further ones those behind it, around the end."""
+    places = {(dim + axis) % rank: axis for axis in reversed(range(axes))}
+    return tuple(places.get(d) for d in range(rank))
+
+
+def _split(sample: SampleInput, case: Case, sizes: Sequence[int]) -> SampleInput:
     """The sample on the device, one of its tensors split. What has no equal parts is split within
     the program: between programs it lies whole."""
     there = op_samples.moved(sample)
     if case.tensor < 0:
         return there
-    count = xr.global_runtime_device_count()
-    mesh = xs.Mesh(range(count), (count,), ("x",))
+    mesh = xs.Mesh(range(math.prod(sizes)), sizes)
     chosen = _inputs(there)[case.tensor]
-    spec = tuple("x" if dim == case.dim else None for dim in range(chosen.dim()))
+    spec = _spec(chosen.dim(), case.dim, len(sizes))
     split = chosen.detach()
-    if split.shape[case.dim] % count:
+    if any(a is not None and n % sizes[a] for a, n in zip(spec, split.shape, strict=True)):
         split = split.clone()
     split = xs.mark_sharding(split, mesh, spec).global_tensor.requires_grad_(chosen.requires_grad)
 
@@ -100,14 +106,14 @@ def _results(op: OpInfo, sample: SampleInput) -> list[torch.Tensor]:
 
 
 def _compute(
-    op: OpInfo, found: list[SampleInput], chosen: Sequence[Case]
+    op: OpInfo, found: list[SampleInput], chosen: Sequence[Case], sizes: Sequence[int]
 ) -> dict[Case, list[torch.Tensor] | str]:
     """What each case gives, or the error: of a program that fails each case is tried by itself."""
     results: dict[Case, list[torch.Tensor] | str] = {}
     for start in range(0, len(chosen), _CASES_PER_PROGRAM):
         batch = chosen[start : start + _CASES_PER_PROGRAM]
         try:
-            given = {case: _results(op, _split(found[case.sample], case)) for case in batch}
+            given = {case: _results(op, _split(found[case.sample], case, sizes)) for case in batch}
             torch_xla.sync()
             results.update({case: [t.cpu() for t in out] for case, out in given.items()})
         except Exception as error:
@@ -115,22 +121,28 @@ def _compute(
                 results[batch[0]] = op_samples.describe(error)
                 continue
             for case in batch:
-                results.update(_compute(op, found, [case]))
+                results.update(_compute(op, found, [case], sizes))
     return results
 
 
 def check(
-    op: OpInfo, dtype: torch.dtype, most: int | None, only: Sequence[Case] = ()
+    op: OpInfo,
+    dtype: torch.dtype,
+    most: int | None,
+    only: Sequence[Case] = (),
+    sizes: Sequence[int] = (),
 ) -> list[Problem]:
-    """What is wrong with the entry's cases, or with those that are named. A result is right that is
-    as near to the CPU's as the entry's tolerance says, or to that of whole tensors."""
+    """What is wrong with the entry's cases, or with those that are named, on a mesh of these sizes,
+    else on all devices in a row. A result is right that is as near to the CPU's as the entry's
+    tolerance says, or to that of whole tensors."""
     if not xr.is_spmd():
         xr.use_spmd()
+    sizes = sizes or (xr.global_runtime_device_count(),)
     problems = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         found = _samples(op, dtype, most)
-        results = _compute(op, found, list(only) or cases(op, dtype, most))
+        results = _compute(op, found, list(only) or cases(op, dtype, most), sizes)
         for case, actual in results.items():
             if case.tensor < 0:
                 continue

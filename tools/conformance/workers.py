@@ -43,10 +43,12 @@ class Raised:
 
 
 class Worker:
-    """One child at a time that calls a function, named "module:function"."""
+    """One child at a time that calls a function, named "module:function", with these variables in
+    its environment beside the parent's."""
 
-    def __init__(self, function: str, timeout_s: float = 600) -> None:
+    def __init__(self, function: str, timeout_s: float = 600, **environment: str) -> None:
         self._function = function
+        self._environment = environment
         self._timeout_s = timeout_s
         self._child: subprocess.Popen[bytes] | None = None
 
@@ -86,7 +88,7 @@ class Worker:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env={**os.environ, "PYTHONPATH": path},
+            env={**os.environ, **self._environment, "PYTHONPATH": path},
         )
 
     def _died(self, is_late: bool) -> Died:
