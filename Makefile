@@ -34,7 +34,7 @@ install: $(PACKAGE)
 INSTALL := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check
 
 $(TRAINING): requirements/train.txt requirements/lock.txt
-	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $(VENV)
 	$(INSTALL) -r requirements/train.txt -c requirements/lock.txt
 	touch $@
 
