@@ -145,6 +145,7 @@ conformance: $(ENVIRONMENT) install
 	python tools/conformance --out tools/conformance/float32.txt
 	python tools/conformance --split --samples 1
 	GENERATION=all python -m pytest tests/clients/test_generation.py
+	SPMD_DEVICES=2,4,8 python -m pytest tests/spmd/test_models.py
 	$(MAKE) docs
 endif
 

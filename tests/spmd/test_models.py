@@ -1,9 +1,10 @@
-"""Models that are split over 2, 4 and 8 devices train as on one: losses, weights, gradients and the
-optimizer's states."""
+"""Models that are split over several devices train as on one: losses, weights, gradients and the
+optimizer's states. SPMD_DEVICES says how many, "2,4,8" for example (`make conformance`)."""
 
 from __future__ import annotations
 
 import functools
+import os
 import pathlib
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from processes import json_of_program
 
 PROGRAM = pathlib.Path(model_programs.__file__)
+COUNTS = [int(count) for count in os.environ.get("SPMD_DEVICES", "4").split(",")]
 _QUICK = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
 
 
@@ -22,7 +24,7 @@ def failures(count: int) -> Any:
 
 
 @pytest.mark.parametrize("claim", [check.__name__ for check in model_programs.CHECKS])
-@pytest.mark.parametrize("count", [2, 4, 8])
+@pytest.mark.parametrize("count", COUNTS)
 def test_a_model_trains_as_on_one_device(count, claim):
     failure = failures(count).get(claim)
     assert failure is None, failure
