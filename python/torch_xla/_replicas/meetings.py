@@ -110,6 +110,8 @@ def _store_of_processes() -> Any:
 
 def _claim_place(shared: Any) -> None:
     """Raises if another process is this replica too, or knows of another number of them."""
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        return  # torchrun numbers them, and starts others in their places in the same store
     rank, size = world.process_index(), world.process_count()
     own = f"process {os.getpid()} on {socket.gethostname()}"
     found = shared.compare_set(f"replica {rank}", "", own).decode()
