@@ -56,7 +56,7 @@ struct Layer {
   std::int64_t gates;  // of all of them
   std::int64_t batch = 0;
   std::vector<Rows> steps = {};  // in the order in which they are computed
-  at::Tensor weight = {};        // [gates, width]
+  at::Tensor weight = {};        // [gates, width]; forward [width, gates], dense
 
   Layer(const HostCall& given, std::int64_t state_width, std::int64_t gates_width)
       : call(given), cell(given.text("cell")), width(state_width), gates(gates_width) {}

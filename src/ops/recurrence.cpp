@@ -10,8 +10,11 @@
 // Sequences are rows, those of one step side by side, all of it seen as a matrix. Halves are
 // computed in float32.
 #include <algorithm>
+#include <array>
 #include <functional>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include "base/error.h"
@@ -30,11 +33,13 @@ using MaybeValue = std::optional<Value>;
 
 enum class Cell : std::uint8_t { kLstm, kGru, kTanh, kRelu };
 
+// In the order of Cell.
+constexpr std::array<std::string_view, 4> kCellNames = {"lstm", "gru", "rnn_tanh", "rnn_relu"};
+
 Cell cell_of(const std::string& name) {
-  if (name == "lstm") return Cell::kLstm;
-  if (name == "gru") return Cell::kGru;
-  base::internal_check(name == "rnn_tanh" || name == "rnn_relu", "no cell is called ", name);
-  return name == "rnn_tanh" ? Cell::kTanh : Cell::kRelu;
+  const auto found = std::ranges::find(kCellNames, name);
+  base::internal_check(found != kCellNames.end(), "no cell is called ", name);
+  return static_cast<Cell>(found - kCellNames.begin());
 }
 
 Value as_rows(Value sequence) {
@@ -195,12 +200,12 @@ bool is_called(const Context& context, const Layer& layer) {
 
 Values call(const char* name, const Layer& layer, const std::vector<MaybeValue>& operands,
             std::vector<Shape> results, hlo::Attributes attributes) {
-  static constexpr const char* kNames[] = {"lstm", "gru", "rnn_tanh", "rnn_relu"};
   hlo::CustomCall custom_call;
   custom_call.call_target_name = name;
   custom_call.results = std::move(results);
   custom_call.backend_config = std::move(attributes);
-  custom_call.backend_config.emplace_back("cell", kNames[static_cast<int>(layer.cell)]);
+  custom_call.backend_config.emplace_back(
+      "cell", std::string(kCellNames[static_cast<std::size_t>(layer.cell)]));
   custom_call.backend_config.emplace_back("has_places", layer.steps.have_places());
   custom_call.backend_config.emplace_back("reverse", layer.is_reversed);
   Values given;
