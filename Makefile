@@ -146,6 +146,7 @@ conformance: $(ENVIRONMENT) install
 	python tools/conformance --split --samples 1
 	GENERATION=all python -m pytest tests/clients/test_generation.py
 	SPMD_DEVICES=2,4,8 python -m pytest tests/spmd/test_models.py
+	EXCHANGES=all python -m pytest tests/replicas/test_exchanges.py
 	$(MAKE) docs
 endif
 

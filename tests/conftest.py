@@ -62,6 +62,16 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _ByFile | No
     return _ByFile(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
+@pytest.fixture(autouse=True, scope="module")
+def short_collections() -> Iterator[None]:
+    """What lives before a file's first test, all imported modules above all, is left out when
+    garbage is looked for before each of its tests: that took a third of a second."""
+    gc.unfreeze()
+    gc.collect()
+    gc.freeze()
+    yield
+
+
 @pytest.fixture(autouse=True)
 def fresh_start() -> Iterator[None]:
     torch.manual_seed(0)

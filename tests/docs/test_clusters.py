@@ -12,6 +12,7 @@ import sys
 
 import pytest
 from clone import ROOT
+from processes import COMPILING_QUICKLY
 from torch.distributed.run import get_args_parser
 
 RECIPES = ROOT / "examples" / "clusters"
@@ -50,8 +51,7 @@ def test_slurm_starts_a_replica_for_each_task(tmp_path):
         check=False,
         env={
             **os.environ,
-            # Compiled in less time.
-            "XLA_FLAGS": "--xla_backend_optimization_level=0",
+            **COMPILING_QUICKLY,
             "PATH": f"{tmp_path}:{os.environ['PATH']}",
             "SLURM_JOB_ID": str(os.getpid()),
             "SLURM_JOB_NODELIST": "127.0.0.1,host[2-3]",

@@ -9,6 +9,7 @@ import pytest
 import sharded_programs
 import torch
 import workers
+from processes import COMPILING_QUICKLY
 from random_programs import Program
 
 import torch_xla
@@ -24,9 +25,7 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture(autouse=True)
 def quick_children(monkeypatch):
-    monkeypatch.setenv(
-        "XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
-    )
+    monkeypatch.setenv("XLA_FLAGS", COMPILING_QUICKLY["XLA_FLAGS"])
 
 
 @pytest.mark.parametrize("count", sharded_programs.COUNTS)

@@ -47,4 +47,4 @@ def run(index: int, task: str, folder: str) -> None:
 
 
 if __name__ == "__main__":
-    torch_xla.launch(run, args=tuple(sys.argv[1:]))
+    torch_xla.launch(run, args=tuple(sys.argv[1:]), start_method="fork")

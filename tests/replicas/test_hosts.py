@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 import hosts
 import pytest
-from processes import run_in_process
+from processes import COMPILING_QUICKLY, run_in_process
 from test_exchanges import run
 
 import torch_xla.runtime as xr
@@ -27,8 +27,7 @@ ENVIRONMENT = {
     "TORCH_CPP_LOG_LEVEL": "ERROR",
     # They start together, but on a machine that has other things to do.
     "XLA_COLLECTIVE_TIMEOUT": "60",
-    # Compiled in less time.
-    "XLA_FLAGS": "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false",
+    **COMPILING_QUICKLY,
 }
 
 

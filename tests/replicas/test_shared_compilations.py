@@ -45,7 +45,7 @@ def train(index):
     sys.stdout.write(f"replica {compiled} {hits} {weight:.5f}\\n")
 
 if __name__ == "__main__":
-    torch_xla.launch(train)
+    torch_xla.launch(train, start_method="fork")
 """
 
 
@@ -67,7 +67,7 @@ def run(index):
     sys.stdout.write(f"replica {metrics.counter_value('UncachedCompile') or 0} {hits} 0\\n")
 
 if __name__ == "__main__":
-    torch_xla.launch(run)
+    torch_xla.launch(run, start_method="fork")
 """
 
 

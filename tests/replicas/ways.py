@@ -21,4 +21,4 @@ def _run(index: int, ways: Ways, names: list[str]) -> None:
 
 def launch(ways: Ways) -> None:
     """Call those that the command line names, or all, on every replica."""
-    torch_xla.launch(_run, args=(ways, sys.argv[1:] or list(ways)))
+    torch_xla.launch(_run, args=(ways, sys.argv[1:] or list(ways)), start_method="fork")

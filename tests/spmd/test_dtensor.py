@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from processes import COMPILING_QUICKLY
 
 PROGRAM = pathlib.Path(__file__).with_name("dtensor_programs.py")
 NAMES = [
@@ -47,7 +48,7 @@ def on_gloo() -> Any:
 
 @functools.cache
 def on_xla(count: int) -> Any:
-    return result_of(start("xla", CPU_NUM_DEVICES=str(count)))
+    return result_of(start("xla", CPU_NUM_DEVICES=str(count), **COMPILING_QUICKLY))
 
 
 def check_close(have: Any, want: Any) -> None:

@@ -10,16 +10,15 @@ from typing import Any
 
 import model_programs
 import pytest
-from processes import json_of_program
+from processes import COMPILING_QUICKLY, json_of_program
 
 PROGRAM = pathlib.Path(model_programs.__file__)
 COUNTS = [int(count) for count in os.environ.get("SPMD_DEVICES", "4").split(",")]
-_QUICK = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
 
 
 @functools.cache
 def failures(count: int) -> Any:
-    environment = {"CPU_NUM_DEVICES": str(count), "XLA_FLAGS": _QUICK}
+    environment = {"CPU_NUM_DEVICES": str(count), **COMPILING_QUICKLY}
     return json_of_program(PROGRAM, str(count), **environment)["failures"]
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import pytest
 import torch
 import workers
+from processes import COMPILING_QUICKLY
 
 # What the partitioner once got wrong or died of, and some that it has always known.
 _ENTRIES = (
@@ -15,14 +16,11 @@ _ENTRIES = (
 )
 
 
-_QUICK = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
-
-
 @pytest.fixture(scope="module", autouse=True)
 def child():
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CPU_NUM_DEVICES", "4")
-        patch.setenv("XLA_FLAGS", _QUICK)
+        patch.setenv("XLA_FLAGS", COMPILING_QUICKLY["XLA_FLAGS"])
         worker = workers.Worker("checks:check_split", timeout_s=240)
         yield worker
         worker.close()
