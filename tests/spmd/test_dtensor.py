@@ -80,7 +80,7 @@ def test_what_makes_no_sense_is_an_error():
         [
             "distribute_tensor: a tensor of shape (4,) can't be placed as P",
             "shape (4,) can't be placed as",
-            "a placement for each of the 1 dimensions",
+            "a placement of the tensor of shape (4,) for each of the 1 dimensions",
             "each of the 4 devices once",
             "ColwiseParallel: expected an nn.Linear or nn.Embedding, got LayerNorm",
             "mp_policy is not supported under SPMD",
