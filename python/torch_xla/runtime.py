@@ -25,6 +25,7 @@ from torch_xla._replicas.world import (
 from torch_xla._settings import settings
 from torch_xla._spmd import mode, start
 from torch_xla._spmd.mode import is_spmd as is_spmd
+from torch_xla._torch import optimizer_states
 
 
 def set_device_type(pjrt_device: str) -> None:
@@ -98,6 +99,7 @@ def use_spmd(auto: bool = False) -> None:
             "not supported yet; start one process"
         )
     start.use_spmd(auto)
+    optimizer_states.install()
 
 
 def global_device_count() -> int:
