@@ -14,7 +14,7 @@ import torch
 
 from torch_xla import _XLAC, _nested
 from torch_xla._spmd.mesh import Mesh, get_global_mesh
-from torch_xla._spmd.mode import runtime_device_count
+from torch_xla._spmd.mode import runtime_device_count, spans_processes
 
 # Per dimension of a tensor: None, or the axis or axes of the mesh that split it.
 PartitionSpec = Sequence[Any]
@@ -441,6 +441,11 @@ def inputs_of(batch: Any, input_sharding: Any) -> Iterator[tuple[torch.Tensor, S
 def upload(what: str, t: torch.Tensor, device: torch.device, spec: ShardingSpec) -> torch.Tensor:
     """A CPU tensor on the device: each of the devices that this stands for gets its part."""
     _check(what, t.shape, spec)
+    if spec.minibatch and spans_processes():
+        raise NotImplementedError(
+            f"{what}: minibatch=True is not supported where a mesh spans processes: give each of "
+            "them the whole batch, of which it takes its devices' parts"
+        )
     return _XLAC._upload_sharded(t, device.index, _text(what, spec))
 
 
