@@ -12,6 +12,7 @@ import torch
 
 from torch_xla import _XLAC, _devices, _plugins, torch_xla as _top
 from torch_xla._devices import DeviceLike
+from torch_xla._replicas import spanning_client
 from torch_xla._replicas.world import (
     get_master_ip as get_master_ip,
     global_ordinal as global_ordinal,
@@ -25,6 +26,7 @@ from torch_xla._replicas.world import (
 from torch_xla._settings import settings
 from torch_xla._spmd import mode, start
 from torch_xla._spmd.mode import is_spmd as is_spmd
+from torch_xla._torch import optimizer_states
 
 
 def set_device_type(pjrt_device: str) -> None:
@@ -81,6 +83,10 @@ def use_spmd(auto: bool = False) -> None:
     `torch_xla.distributed.spmd.mark_sharding`. With one device that is the device itself. Tensors
     that were made before are copied to all devices; best call it first. There is no way back.
 
+    In a job of several processes it stands for the devices of all, where the plugin's collectives
+    cross processes. Each must call it before the first use of the device, and then run the same
+    program; a read needs all parts of the tensor on this process's devices.
+
     Args:
         auto: split tensors of which nothing is said when they come from the host: those of 1,024
             elements or more, over all devices, along the largest of their dimensions that has equal
@@ -88,16 +94,14 @@ def use_spmd(auto: bool = False) -> None:
             gradients and states lie alike. What is made on the device is whole.
 
     Raises:
-        NotImplementedError: several processes have several devices each.
+        NotImplementedError: there are several processes, and the plugin is the CPU's.
         RuntimeError: there are tensors on other devices than `xla:0`, or one that is still being
-            computed.
+            computed; or of several processes this one has used the device.
     """
-    if process_count() > 1 and mode.runtime_device_count() > 1:
-        raise NotImplementedError(
-            f"use_spmd: {process_count()} processes of {mode.runtime_device_count()} devices are "
-            "not supported yet; start one process"
-        )
+    if not is_spmd():
+        spanning_client.span_processes()
     start.use_spmd(auto)
+    optimizer_states.install()
 
 
 def global_device_count() -> int:
@@ -108,7 +112,7 @@ def global_device_count() -> int:
 def global_runtime_device_count() -> int:
     """How many devices a mesh is made of: those of all processes. A virtual device counts as those
     it stands for."""
-    return process_count() * mode.runtime_device_count()
+    return mode.runtime_device_count() if is_spmd() else global_device_count()
 
 
 def local_device_count() -> int:
@@ -123,7 +127,7 @@ def addressable_device_count() -> int:
 
 def addressable_runtime_device_count() -> int:
     """As `addressable_device_count`; a virtual device counts as those it stands for."""
-    return mode.runtime_device_count()
+    return _XLAC._num_addressable_runtime_devices()
 
 
 def runtime_device_attributes(device: DeviceLike) -> dict[str, Any]:

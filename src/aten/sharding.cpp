@@ -79,7 +79,9 @@ void mark_sharding(const at::Tensor& tensor, const base::Sharding* sharding) {
     set_sharding(impl, sharding);
     if (device.num_devices() == 1) return;
     const base::Shape stored = base::stored_shape(impl.xla_type()->shape);
-    if (const std::shared_ptr<runtime::Array> array = computed_array(impl)) {
+    const std::shared_ptr<runtime::Array> array = computed_array(impl);
+    // What this process has not all of can't go by way of its host.
+    if (array != nullptr && array->is_complete()) {
       reshard(impl, array, device.boundary(sharding, stored));
     } else {
       constrain(tensor, impl, *sharding);
@@ -128,7 +130,7 @@ std::shared_ptr<runtime::Array> ready_array(const at::Tensor& tensor) {
 base::Slice slice_of(const runtime::Array& array, std::size_t place) {
   const base::Shape& shape = array.shape();
   if (array.sharding() == nullptr) return {base::Dims(shape.dims.size()), shape.dims};
-  return array.sharding()->slice(shape, place);
+  return array.sharding()->slice(shape, array.device().place_of(place));
 }
 
 at::Tensor empty_on_host(const base::Shape& shape) {
@@ -178,7 +180,7 @@ std::vector<base::Slice> shard_slices(const at::Tensor& tensor) {
   std::shared_ptr<runtime::Array> array;
   blocking([&] { array = materialize(tensor); });
   std::vector<base::Slice> slices;
-  for (std::size_t i = 0; i < impl.xla_device().num_devices(); ++i) {
+  for (std::size_t i = 0; i < impl.xla_device().pjrt_devices().size(); ++i) {
     slices.push_back(slice_of(*array, i));
   }
   return slices;
@@ -199,7 +201,7 @@ ShardLoad::~ShardLoad() = default;
 
 void ShardLoad::put(std::size_t place, const at::Tensor& cpu) {
   const base::Shape local = upload_->local_shape();
-  check_place("ShardLoad.put", place, base::num_shards(upload_->sharding()));
+  check_place("ShardLoad.put", place, upload_->num_parts());
   TORCH_CHECK_VALUE(cpu.sizes() == at::IntArrayRef(local.dims), "ShardLoad.put: expected ",
                     base::to_string(local), ", got ", cpu.sizes());
   const at::Tensor dense = dense_values(cpu, local.dtype);
@@ -208,7 +210,7 @@ void ShardLoad::put(std::size_t place, const at::Tensor& cpu) {
 
 at::Tensor ShardLoad::get(std::size_t place) const {
   const base::Shape local = upload_->local_shape();
-  check_place("ShardLoad.get", place, base::num_shards(upload_->sharding()));
+  check_place("ShardLoad.get", place, upload_->num_parts());
   at::Tensor data = empty_on_host(local);
   blocking([&] { translating([&] { upload_->get(place, data.mutable_data_ptr()); }); });
   return data.to(tensor_.scalar_type());

@@ -210,10 +210,6 @@ std::string axes_text(const Mesh& mesh) {
   return text + "]";
 }
 
-std::int64_t num_bytes(const Shape& shape, const Sharding* sharding) {
-  return local_shape(shape, sharding).num_bytes() * static_cast<std::int64_t>(num_shards(sharding));
-}
-
 void gather(const void* whole, const Shape& shape, const Slice& slice, void* local,
             const Shape& local_shape) {
   for_each_row(shape, slice, local_shape,

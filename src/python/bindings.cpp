@@ -8,6 +8,7 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include "aten/blocking.h"
+#include "aten/client_store.h"
 #include "aten/collectives.h"
 #include "aten/copy.h"
 #include "aten/device.h"
@@ -69,8 +70,12 @@ runtime::PluginSpec resolve_plugin(const py::function& resolver) {
   const py::gil_scoped_acquire lock;
   try {
     const auto spec = resolver().cast<py::tuple>();
-    return {spec[0].cast<std::string>(), spec[1].cast<std::string>(),
-            spec[2].cast<decltype(runtime::PluginSpec::create_options)>()};
+    runtime::PluginSpec result{spec[0].cast<std::string>(), spec[1].cast<std::string>(),
+                               spec[2].cast<decltype(runtime::PluginSpec::create_options)>()};
+    if (spec.size() > 3) {
+      result.store = aten::meeting_in(spec[3].cast<c10::intrusive_ptr<c10d::Store>>());
+    }
+    return result;
   } catch (const py::error_already_set& error) {
     // The text alone: a Python exception must not travel through threads without the lock.
     base::fail(base::ErrorKind::kRuntime, py::str(error.value()).cast<std::string>());

@@ -32,6 +32,7 @@ void bind_sharding(py::module_& m) {
     runtime::split_automatically(std::move(shardings));
   });
   m.def("_num_runtime_devices", &runtime::num_runtime_devices, release);
+  m.def("_num_addressable_runtime_devices", &runtime::num_addressable_runtime_devices, release);
   m.def("_make_sharding", [](std::vector<std::int64_t> sizes, std::vector<int> devices,
                              std::vector<std::string> names, std::vector<std::vector<int>> axes) {
     return base::Sharding::make({std::move(sizes), std::move(devices), std::move(names)},

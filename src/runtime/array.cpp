@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <typeinfo>
 #include <utility>
 
@@ -113,6 +114,24 @@ Array::Array(Device& device, base::Shape shape, const base::Sharding* sharding)
 Array::~Array() {
   if (holds_memory()) device_->arrays().count(-num_bytes());
   device_->arrays().remove(*this);
+}
+
+std::int64_t Array::num_bytes() const {
+  if (has_room()) return memory_shape().num_bytes();
+  const auto num_buffers = static_cast<std::int64_t>(device_->pjrt_devices().size());
+  return base::local_shape(shape(), sharding_).num_bytes() * num_buffers;
+}
+
+bool Array::is_complete() const {
+  if (!device_->spans_processes() || base::is_whole(sharding_)) return true;
+  std::set<base::Dims> missing;  // where the parts begin
+  for (std::size_t place = 0; place < device_->num_devices(); ++place) {
+    missing.insert(sharding_->slice(shape(), place).starts);
+  }
+  for (std::size_t i = 0; i < device_->pjrt_devices().size(); ++i) {
+    missing.erase(sharding_->slice(shape(), device_->place_of(i)).starts);
+  }
+  return missing.empty();
 }
 
 bool Array::holds_memory() const {

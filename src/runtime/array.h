@@ -85,9 +85,9 @@ class Array final : public graph::Data {
   // Null on a device that is one device.
   const base::Sharding* sharding() const { return sharding_; }
   // Of all its buffers.
-  std::int64_t num_bytes() const {
-    return has_room() ? memory_shape().num_bytes() : base::num_bytes(shape(), sharding_);
-  }
+  std::int64_t num_bytes() const;
+  // Whether the devices of this process hold all of it, so that it can be read.
+  bool is_complete() const;
 
   // The user's line that made it, as far as it is known. Set before other threads see the array.
   void set_location(graph::Location location) {

@@ -33,7 +33,7 @@ struct Shard {
   }
 };
 
-// In the order of the device's devices.
+// `place` is among all that the device stands for.
 Shard shard_of(const base::Shape& shape, const base::Sharding* sharding, std::size_t place) {
   if (is_whole(sharding)) return {shape, {base::Dims(shape.dims.size()), shape.dims}};
   return {sharding->local_shape(shape), sharding->slice(shape, place)};
@@ -61,8 +61,8 @@ std::vector<pjrt::Buffer> upload_to(Device& device, const void* data, const base
   std::vector<pjrt::Buffer> buffers;
   buffers.reserve(devices.size());
   for (std::size_t place = 0; place < devices.size(); ++place) {
-    buffers.push_back(upload_shard(*devices[place], data, shape, shard_of(shape, sharding, place),
-                                   copy_during_call));
+    const Shard shard = shard_of(shape, sharding, device.place_of(place));
+    buffers.push_back(upload_shard(*devices[place], data, shape, shard, copy_during_call));
   }
   return buffers;
 }
@@ -87,7 +87,7 @@ HostCopy Array::download(void* destination) const {
   std::vector<base::Dims> seen;  // where the parts begin that some device has been asked for
   for (std::size_t place = 0; place < buffers_.size(); ++place) {
     Shard shard = has_room() ? Shard{memory_shape(), {base::Dims(room_.size()), shape().dims}}
-                             : shard_of(shape(), sharding_, place);
+                             : shard_of(shape(), sharding_, device_->place_of(place));
     if (std::ranges::find(seen, shard.slice.starts) != seen.end()) continue;
     seen.push_back(shard.slice.starts);
     const auto size = static_cast<std::size_t>(shard.local_shape.num_bytes());

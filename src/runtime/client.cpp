@@ -48,10 +48,10 @@ struct Devices {
   std::vector<Device*> all;  // under mutex
 };
 
-Device* make_immortal(const PluginSpec& spec, int ordinal, std::vector<pjrt::Device*> devices) {
+Device* make_immortal(const PluginSpec& spec, int ordinal,
+                      const std::vector<pjrt::Device*>& devices) {
   static auto* const made = new Devices();
-  auto* const device =
-      new Device(ordinal, base::str(spec.device_type, ":", ordinal), std::move(devices));
+  auto* const device = new Device(ordinal, base::str(spec.device_type, ":", ordinal), devices);
   const std::lock_guard lock(made->mutex);
   made->all.push_back(device);
   return device;
@@ -103,7 +103,8 @@ void install_handlers(Process& state) {
 std::shared_ptr<Client> create(PluginSpec spec) {
   try {
     std::shared_ptr<pjrt::Client> pjrt_client =
-        pjrt::Client::create(pjrt::Plugin::load(spec.library_path), spec.create_options);
+        pjrt::Client::create(pjrt::Plugin::load(spec.library_path), spec.create_options,
+                             std::exchange(spec.store, std::nullopt));
     base::check(!pjrt_client->addressable_devices().empty(), "it offers no device to this process");
     base::check(pjrt_client->addressable_devices().size() <= kMostDevices, "it offers ",
                 pjrt_client->addressable_devices().size(), " devices, and PyTorch counts to ",
@@ -154,7 +155,7 @@ Client::Client(PluginSpec spec, std::shared_ptr<pjrt::Client> client)
   std::transform(platform_.begin(), platform_.end(), platform_.begin(),
                  [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   if (is_spmd()) {
-    devices_.push_back(make_immortal(spec_, 0, client_->addressable_devices()));
+    devices_.push_back(make_immortal(spec_, 0, client_->devices()));
     return;
   }
   for (pjrt::Device* device : client_->addressable_devices()) {
@@ -162,11 +163,12 @@ Client::Client(PluginSpec spec, std::shared_ptr<pjrt::Client> client)
   }
 }
 
-Device& Client::make_device(std::vector<pjrt::Device*> devices) {
-  base::check(!devices.empty(), "a device must stand for one of the plugin's at least");
+Device& Client::make_device(const std::vector<pjrt::Device*>& devices) {
+  base::check(std::ranges::any_of(devices, &pjrt::Device::is_addressable),
+              "a device must stand for one of this process's at least");
   const std::lock_guard lock(mutex_);
   const auto ordinal = static_cast<int>(devices_.size() + further_devices_.size());
-  further_devices_.push_back(make_immortal(spec_, ordinal, std::move(devices)));
+  further_devices_.push_back(make_immortal(spec_, ordinal, devices));
   return *further_devices_.back();
 }
 
@@ -185,7 +187,7 @@ void Client::make_one_device() {
                 ", which will be no device of its own; call it before they are made, or move them "
                 "to xla:0");
   }
-  devices_[0]->spread(client_->addressable_devices());
+  devices_[0]->spread(client_->devices());
   const std::lock_guard lock(mutex_);
   further_devices_.insert(further_devices_.begin(), devices_.begin() + 1, devices_.end());
   devices_.resize(1);
@@ -243,6 +245,12 @@ bool is_spmd() { return process().is_spmd.load(std::memory_order_relaxed); }
 int num_runtime_devices() {
   std::size_t count = 0;
   for (const Device* const device : client().devices()) count += device->num_devices();
+  return static_cast<int>(count);
+}
+
+int num_addressable_runtime_devices() {
+  std::size_t count = 0;
+  for (const Device* const device : client().devices()) count += device->pjrt_devices().size();
   return static_cast<int>(count);
 }
 

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,8 @@ struct PluginSpec {
   std::string device_type;
   std::string library_path;  // a library that exports GetPjrtApi
   pjrt::NamedValues create_options;
+  // Where the processes meet that share the client's devices.
+  std::optional<pjrt::KeyValueStore> store = std::nullopt;
 };
 
 // Says which plugin to use when the client is created; called without a lock, by several threads at
@@ -50,9 +53,10 @@ class Client : public std::enable_shared_from_this<Client> {
   // `xla:0`, `xla:1`, ...: one for each of the plugin's devices.
   const std::vector<Device*>& devices() const { return devices_; }
   // A further one, whose programs are partitioned over these devices of the plugin.
-  Device& make_device(std::vector<pjrt::Device*> devices);
+  Device& make_device(const std::vector<pjrt::Device*>& devices);
   std::vector<Device*> all_devices();
-  // Lets `xla:0` stand for all of the plugin's devices, and be the only one.
+  // Lets `xla:0` stand for all of the plugin's devices, those of other processes too, and be the
+  // only one.
   void make_one_device();
 
   // At a shutdown: gives back all that the plugin owns, but for what a compilation under way needs.
@@ -89,8 +93,10 @@ int device_count_upper_bound() noexcept;
 // other devices, or one that is still being computed.
 void use_spmd();
 bool is_spmd();
-// How many of the plugin's devices those of this process stand for.
+// How many of the plugin's devices `xla:0`, `xla:1`, ... stand for, and how many of these are of
+// this process.
 int num_runtime_devices();
+int num_addressable_runtime_devices();
 // `client().platform()`.
 const std::string& platform();
 

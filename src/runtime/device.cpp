@@ -1,6 +1,7 @@
 // What a device is from its making on.
 #include "runtime/device.h"
 
+#include <limits>
 #include <utility>
 
 namespace torch_xla::runtime {
@@ -19,13 +20,28 @@ Placement placement_on(const std::vector<pjrt::Device*>& devices) {
 
 }  // namespace
 
-Device::Device(int ordinal, std::string name, std::vector<pjrt::Device*> devices)
-    : ordinal_(ordinal),
-      name_(std::move(name)),
-      pjrt_devices_(std::move(devices)),
-      whole_(base::Sharding::replicated(pjrt_devices_.size())),
-      placement_(placement_on(pjrt_devices_)),
-      launches_("xla:" + std::to_string(ordinal)) {}
+Device::Device(int ordinal, std::string name, const std::vector<pjrt::Device*>& devices)
+    : ordinal_(ordinal), name_(std::move(name)), launches_("xla:" + std::to_string(ordinal)) {
+  stand_for(devices);
+}
+
+void Device::stand_for(const std::vector<pjrt::Device*>& devices) {
+  pjrt_devices_.clear();
+  places_.clear();
+  for (std::size_t place = 0; place < devices.size(); ++place) {
+    if (!devices[place]->is_addressable()) continue;
+    pjrt_devices_.push_back(devices[place]);
+    places_.push_back(place);
+  }
+  num_devices_ = devices.size();
+  whole_ = base::Sharding::replicated(num_devices_);
+  placement_ = placement_on(devices);
+}
+
+std::int32_t Device::next_launch_id() {
+  constexpr std::int32_t kMost = std::numeric_limits<std::int32_t>::max();
+  return num_launches_.fetch_add(1, std::memory_order_relaxed) % kMost + 1;
+}
 
 const base::Sharding* Device::boundary(const base::Sharding* sharding,
                                        const base::Shape& shape) const {
@@ -34,14 +50,11 @@ const base::Sharding* Device::boundary(const base::Sharding* sharding,
   return fits ? sharding : whole_;
 }
 
-void Device::spread(std::vector<pjrt::Device*> devices) {
+void Device::spread(const std::vector<pjrt::Device*>& devices) {
   forget_arguments(*this);
   launches_.wait_idle();
-  const base::Sharding* const whole = base::Sharding::replicated(devices.size());
-  arrays_.spread(devices, whole);
-  placement_ = placement_on(devices);
-  pjrt_devices_ = std::move(devices);
-  whole_ = whole;
+  arrays_.spread(devices, base::Sharding::replicated(devices.size()));
+  stand_for(devices);
 }
 
 void Device::close(const std::exception_ptr& error) {

@@ -4,6 +4,9 @@
 // each other.
 #pragma once
 
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
@@ -26,8 +29,8 @@ namespace torch_xla::runtime {
 // Made by the client; lives until the process ends, also after a shutdown.
 class Device {
  public:
-  // Stands for `devices`: at least one, all alike.
-  Device(int ordinal, std::string name, std::vector<pjrt::Device*> devices);
+  // Stands for `devices`, all alike: of this process, at least one, and maybe of others.
+  Device(int ordinal, std::string name, const std::vector<pjrt::Device*>& devices);
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
 
@@ -35,9 +38,17 @@ class Device {
   int ordinal() const { return ordinal_; }
   // Kind and number: "CPU:0".
   const std::string& name() const { return name_; }
-  // They dangle after a shutdown.
+  // How many it stands for: over so many its programs are partitioned.
+  std::size_t num_devices() const { return num_devices_; }
+  // Those of this process: arrays have a buffer on each, launches a row of arguments. They dangle
+  // after a shutdown.
   std::span<pjrt::Device* const> pjrt_devices() const { return pjrt_devices_; }
-  std::size_t num_devices() const { return pjrt_devices_.size(); }
+  // Where one of `pjrt_devices` stands among all, which is what shardings go by.
+  std::size_t place_of(std::size_t i) const { return places_[i]; }
+  // Whether there are others, whose processes launch the same programs in the same order.
+  bool spans_processes() const { return pjrt_devices_.size() < num_devices_; }
+  // Of launches that do: the same in each process, by the order, and never 0.
+  std::int32_t next_launch_id();
   // One of them, for what is true of each.
   pjrt::Device& any_pjrt_device() const { return *pjrt_devices_[0]; }
   // The sharding of an array of which each has all; null for one device.
@@ -51,7 +62,7 @@ class Device {
   graph::LiveSet& live() { return live_; }
   // Lets it stand for all of `devices`, the first of which it stood for, and its arrays be whole on
   // each. Blocks until what was launched has ended; no other thread may use the device meanwhile.
-  void spread(std::vector<pjrt::Device*> devices);
+  void spread(const std::vector<pjrt::Device*>& devices);
 
   LaunchQueue& launches() { return launches_; }
   UncompiledLaunches& uncompiled() { return uncompiled_; }
@@ -69,12 +80,17 @@ class Device {
   void close(const std::exception_ptr& error);
 
  private:
+  void stand_for(const std::vector<pjrt::Device*>& devices);
+
   const int ordinal_;
   const std::string name_;
   // These change once at most, in `spread`.
+  std::size_t num_devices_ = 0;
   std::vector<pjrt::Device*> pjrt_devices_;
-  const base::Sharding* whole_;
+  std::vector<std::size_t> places_;
+  const base::Sharding* whole_ = nullptr;
   Placement placement_;
+  std::atomic<std::int32_t> num_launches_{0};
   graph::LiveSet live_;
   SeenBirths births_;
   ArrayList arrays_;

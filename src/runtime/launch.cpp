@@ -96,7 +96,7 @@ void Launch::release_after_execution() {
 std::vector<pjrt::Buffer*> Launch::arguments(std::vector<pjrt::Buffer>& numbers) const {
   static base::Metric& time = base::metric("UnwrapXlaData");
   const base::TimedSection timed(time);
-  const std::size_t num_devices = device->num_devices();
+  const std::size_t num_devices = device->pjrt_devices().size();
   std::vector<pjrt::Buffer*> buffers;
   buffers.reserve(num_devices * inputs.size() + numbers.size());
   auto number = numbers.begin();
@@ -189,15 +189,16 @@ std::vector<pjrt::Buffer> Launch::upload_numbers() const {
   misses.add();
   const base::TimedSection timed(time);
   const base::TimedSection timed_values(values);
-  numbers.reserve(2 * device->num_devices());
+  const std::size_t num_devices = device->pjrt_devices().size();
+  numbers.reserve(2 * num_devices);
   for (pjrt::Device* const target : device->pjrt_devices()) {
     if (!floats.empty()) {
       numbers.push_back(upload_vector(*target, base::DType::kFloat64, floats));
     }
     if (!ints.empty()) numbers.push_back(upload_vector(*target, base::DType::kInt64, ints));
   }
-  bytes.record(static_cast<double>(device->num_devices() * (floats.size() + ints.size()) *
-                                   sizeof(std::uint64_t)));
+  bytes.record(
+      static_cast<double>(num_devices * (floats.size() + ints.size()) * sizeof(std::uint64_t)));
   return numbers;
 }
 
@@ -216,7 +217,8 @@ pjrt::ExecuteResult Launch::execute() {
   if (device->placement().is_portable()) options.execute_device = &device->any_pjrt_device();
   options.call_location = description.where.empty() ? nullptr : description.where.c_str();
   options.want_events = true;
-  return program->executable->execute(buffers, options, device->num_devices());
+  if (device->spans_processes()) options.launch_id = device->next_launch_id();
+  return program->executable->execute(buffers, options, device->pjrt_devices().size());
 }
 
 void Launch::set_outputs(pjrt::ExecuteResult& result) {

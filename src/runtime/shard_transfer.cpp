@@ -29,7 +29,7 @@ ShardUpload::ShardUpload(Device& device, base::Shape shape, const base::Sharding
     : device_(device),
       shape_(std::move(shape)),
       sharding_(sharding),
-      buffers_(device.num_devices()) {
+      buffers_(device.pjrt_devices().size()) {
   base::check(base::is_whole(sharding) || sharding->divides(shape_), "the parts of ",
               base::to_string(shape_), " are not of one size");
 }

@@ -27,6 +27,8 @@ class ShardUpload {
   const base::Sharding* sharding() const { return sharding_; }
   // Of each part.
   base::Shape local_shape() const { return base::local_shape(shape_, sharding_); }
+  // How many devices of this process get one.
+  std::size_t num_parts() const { return buffers_.size(); }
   // Gives the device in this place its part, or another one. The memory is free when this returns.
   void put(std::size_t place, const void* data);
   // What `put` gave it, which must have been called. Blocks until it is copied.

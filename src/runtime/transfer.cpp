@@ -72,6 +72,17 @@ ArrayPtr upload(Device& device, const void* data, base::Shape shape,
   return std::move(upload_all(device, std::span(&source, 1), sharding, true)[0]);
 }
 
+namespace {
+
+void check_complete(const Array& array) {
+  base::check(array.is_complete(), "reading ", base::to_string(array.shape()),
+              ": some of its parts are on devices of other processes. Read those of this process, "
+              "as spmd.local_shards(t); or let all processes call full_tensor() of it first, or "
+              "mark_sharding_with_gradients(t, mesh, (None, ...)), and read what that gives");
+}
+
+}  // namespace
+
 void download(Array& array, void* destination) {
   const Download one = {&array, destination};
   download(std::span(&one, 1));
@@ -82,7 +93,10 @@ void download(std::span<const Download> downloads) {
   static base::Metric& by_operator = base::metric("OperatorReadTime");
   static base::Metric& bytes = base::metric("InboundData", base::MetricKind::kBytes);
   // The wait for the programs is not the transfer's time.
-  for (const Download& download : downloads) download.array->wait_ready();
+  for (const Download& download : downloads) {
+    check_complete(*download.array);
+    download.array->wait_ready();
+  }
   const base::TimedSection timed(reads_for_operator ? by_operator : by_user);
   std::vector<HostCopy> copies;
   copies.reserve(downloads.size());
@@ -133,7 +147,7 @@ ArrayPtr copy_to_device(Array& array, Device& to) {
   // All buffers are alike; the k-th device is given the k-th of them, as far as there are.
   const std::vector<pjrt::Buffer>& from = array.buffers();
   std::vector<pjrt::Buffer> buffers;
-  buffers.reserve(to.num_devices());
+  buffers.reserve(to.pjrt_devices().size());
   try {
     for (pjrt::Device* const device : to.pjrt_devices()) {
       buffers.push_back(from[buffers.size() % from.size()].copy_to_device(device));

@@ -32,7 +32,7 @@ class Launch {
     place_.replica = index / place_.num_partitions;
     place_.partition = index % place_.num_partitions;
     place_.launch_id = launch_id;
-    place_.meetings = &executable.client->meetings;
+    place_.meetings = executable.client->meetings.get();
     for (const PJRT_Device* each : executable.devices) {
       place_.device_ids.push_back(is_assigned ? each->description.id : device->description.id);
     }

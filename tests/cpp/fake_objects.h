@@ -183,12 +183,14 @@ struct PJRT_Memory {
 
 struct PJRT_DeviceDescription {
   int id = 0;
+  int process_index = 0;
   std::string text;
 };
 
 struct PJRT_Device {
-  PJRT_Device(int id, bool is_async) : stream(is_async) {
+  PJRT_Device(int id, int process_index, bool is_async) : stream(is_async) {
     description.id = id;
+    description.process_index = process_index;
     description.text = "FakeDevice(id=" + std::to_string(id) + ")";
     memory.device = this;
   }
@@ -201,9 +203,15 @@ struct PJRT_Device {
 
 struct PJRT_Client : fake::Counted<fake::Kind::kClient> {
   std::string platform_version = "fake 1.0";
-  fake::Meetings meetings;  // before the devices, whose threads use it
+  int process_index = 0;
+  std::shared_ptr<fake::Meetings> meetings;  // before the devices, whose threads use it
   std::vector<std::unique_ptr<PJRT_Device>> owned;
   std::vector<PJRT_Device*> devices;
+  std::vector<PJRT_Device*> addressable_devices;
+
+  bool owns(const PJRT_Device* device) const {
+    return device->description.process_index == process_index;
+  }
 };
 
 struct PJRT_Buffer : fake::Counted<fake::Kind::kBuffer> {
@@ -273,6 +281,7 @@ struct PJRT_Executable : fake::Counted<fake::Kind::kExecutable>, fake::Compiled 
 struct PJRT_LoadedExecutable : fake::Counted<fake::Kind::kExecutable>, fake::Compiled {
   PJRT_Client* client = nullptr;
   std::vector<PJRT_Device*> devices;  // [replica][partition]; of a portable one the first
+  std::vector<PJRT_Device*> addressable_devices;
 };
 
 struct PJRT_SerializedExecutable {

@@ -127,19 +127,16 @@ PJRT_Error* make_callback_error(PJRT_Error_Code code, const char* message, std::
   return new PJRT_Error(Status{code, std::string(message, size)});
 }
 
-// Tests of the key-value callbacks: writes a key, reads it back, and looks for one that is not
-// there. Returns what it read.
-std::string use_store(PJRT_Client_Create_Args* args) {
+void must_work(PJRT_Error* error) {
+  if (error == nullptr) return;
+  const Status status = error->status;
+  delete error;
+  throw status;
+}
+
+void put_value(const PJRT_Client_Create_Args* args, const std::string& key,
+               const std::string& value) {
   PJRT_CallbackError make_error = &make_callback_error;
-  const auto must_work = [](PJRT_Error* error) {
-    if (error == nullptr) return;
-    const Status status = error->status;
-    delete error;
-    throw status;
-  };
-  if (args->kv_get_callback == nullptr) fail_argument("use_store needs a key-value store");
-  const std::string key = "fake/key";
-  const std::string value = "stored";
   PJRT_KeyValuePutCallback_Args put = {};
   put.struct_size = PJRT_KeyValuePutCallback_Args_STRUCT_SIZE;
   give_string(key, put.key, put.key_size);
@@ -147,16 +144,31 @@ std::string use_store(PJRT_Client_Create_Args* args) {
   put.callback_error = &make_error;
   put.user_arg = args->kv_put_user_arg;
   must_work(args->kv_put_callback(&put));
+}
+
+std::string get_value(const PJRT_Client_Create_Args* args, const std::string& key,
+                      int timeout_in_ms) {
+  PJRT_CallbackError make_error = &make_callback_error;
   PJRT_KeyValueGetCallback_Args get = {};
   get.struct_size = PJRT_KeyValueGetCallback_Args_STRUCT_SIZE;
   give_string(key, get.key, get.key_size);
-  get.timeout_in_ms = 50;
+  get.timeout_in_ms = timeout_in_ms;
   get.callback_error = &make_error;
   get.user_arg = args->kv_get_user_arg;
   must_work(args->kv_get_callback(&get));
-  std::string result(get.value, get.value_size);
+  std::string value(get.value, get.value_size);
   get.value_deleter_callback(get.value);
+  return value;
+}
+
+// Tests of the key-value callbacks: writes a key, reads it back, and looks for one that is not
+// there. Returns what it read.
+std::string use_store(const PJRT_Client_Create_Args* args) {
+  if (args->kv_get_callback == nullptr) fail_argument("use_store needs a key-value store");
+  put_value(args, "fake/key", "stored");
+  std::string result = get_value(args, "fake/key", 50);
   if (args->kv_try_get_callback == nullptr) return result;
+  PJRT_CallbackError make_error = &make_callback_error;
   PJRT_KeyValueTryGetCallback_Args try_get = {};
   try_get.struct_size = PJRT_KeyValueTryGetCallback_Args_STRUCT_SIZE;
   const std::string missing = "fake/missing";
@@ -169,14 +181,57 @@ std::string use_store(PJRT_Client_Create_Args* args) {
   return result + (is_missing ? ", missing" : ", found");
 }
 
+// How many devices each process has. They tell each other by the store.
+std::vector<std::int64_t> devices_by_node(const PJRT_Client_Create_Args* args, std::int64_t own,
+                                          std::int64_t node_id, std::int64_t num_nodes) {
+  if (num_nodes == 1) return {own};
+  if (args->kv_get_callback == nullptr) fail_argument("num_nodes needs a key-value store");
+  put_value(args, "devices of " + std::to_string(node_id), std::to_string(own));
+  constexpr int kTimeoutMs = 5000;
+  std::vector<std::int64_t> counts;
+  for (std::int64_t node = 0; node < num_nodes; ++node) {
+    counts.push_back(std::stoll(get_value(args, "devices of " + std::to_string(node), kTimeoutMs)));
+  }
+  return counts;
+}
+
+void make_devices(PJRT_Client& client, const std::vector<std::int64_t>& counts) {
+  bool is_async = false;
+  {
+    const std::lock_guard lock(control().mutex);
+    is_async = control().is_async;
+  }
+  for (std::size_t node = 0; node < counts.size(); ++node) {
+    for (std::int64_t i = 0; i < counts[node]; ++i) {
+      const auto id = static_cast<int>(client.owned.size());
+      client.owned.push_back(std::make_unique<PJRT_Device>(id, static_cast<int>(node), is_async));
+      PJRT_Device* const device = client.owned.back().get();
+      client.devices.push_back(device);
+      if (client.owns(device)) client.addressable_devices.push_back(device);
+    }
+  }
+}
+
+// The clients of several processes, which are of one here, have one place for all their devices.
+std::shared_ptr<fake::Meetings> meetings_of(std::int64_t num_nodes) {
+  static const auto shared = std::make_shared<fake::Meetings>();
+  return num_nodes > 1 ? shared : std::make_shared<fake::Meetings>();
+}
+
 FAKE(PJRT_Client_Create) {
   std::int64_t num_devices = 1;
+  std::int64_t node_id = 0;
+  std::int64_t num_nodes = 1;
   auto client = std::make_unique<PJRT_Client>();
   for (std::size_t i = 0; i < args->num_options; ++i) {
     const PJRT_NamedValue& option = args->create_options[i];
     const std::string_view name(option.name, option.name_size);
     if (name == "cpu_device_count" && option.type == PJRT_NamedValue_kInt64) {
       num_devices = option.int64_value;
+    } else if (name == "node_id" && option.type == PJRT_NamedValue_kInt64) {
+      node_id = option.int64_value;
+    } else if (name == "num_nodes" && option.type == PJRT_NamedValue_kInt64) {
+      num_nodes = option.int64_value;
     } else if (name == "use_store" && option.type == PJRT_NamedValue_kBool) {
       if (option.bool_value) client->platform_version = use_store(args);
     } else if (name == "version" && option.type == PJRT_NamedValue_kString) {
@@ -185,15 +240,9 @@ FAKE(PJRT_Client_Create) {
       fail_argument("unknown option " + std::string(name));
     }
   }
-  bool is_async = false;
-  {
-    const std::lock_guard lock(control().mutex);
-    is_async = control().is_async;
-  }
-  for (int id = 0; id < num_devices; ++id) {
-    client->owned.push_back(std::make_unique<PJRT_Device>(id, is_async));
-    client->devices.push_back(client->owned.back().get());
-  }
+  client->process_index = static_cast<int>(node_id);
+  client->meetings = meetings_of(num_nodes);
+  make_devices(*client, devices_by_node(args, num_devices, node_id, num_nodes));
   args->client = client.release();
 }
 
@@ -205,14 +254,14 @@ FAKE(PJRT_Client_PlatformName) {
 FAKE(PJRT_Client_PlatformVersion) {
   give_string(args->client->platform_version, args->platform_version, args->platform_version_size);
 }
-FAKE(PJRT_Client_ProcessIndex) { args->process_index = 0; }
+FAKE(PJRT_Client_ProcessIndex) { args->process_index = args->client->process_index; }
 FAKE(PJRT_Client_Devices) {
   args->devices = args->client->devices.data();
   args->num_devices = args->client->devices.size();
 }
 FAKE(PJRT_Client_AddressableDevices) {
-  args->addressable_devices = args->client->devices.data();
-  args->num_addressable_devices = args->client->devices.size();
+  args->addressable_devices = args->client->addressable_devices.data();
+  args->num_addressable_devices = args->client->addressable_devices.size();
 }
 FAKE(PJRT_Client_DefaultDeviceAssignment) {
   const int count = args->num_replicas * args->num_partitions;
@@ -221,7 +270,9 @@ FAKE(PJRT_Client_DefaultDeviceAssignment) {
 }
 
 FAKE(PJRT_DeviceDescription_Id) { args->id = args->device_description->id; }
-FAKE(PJRT_DeviceDescription_ProcessIndex) { args->process_index = 0; }
+FAKE(PJRT_DeviceDescription_ProcessIndex) {
+  args->process_index = args->device_description->process_index;
+}
 FAKE(PJRT_DeviceDescription_Attributes) {
   static const PJRT_NamedValue value = named_integer("num_cores", 2);
   args->attributes = &value;
@@ -286,6 +337,7 @@ void copy_strided(const fake::ArrayType& type, const std::int64_t* byte_strides,
 
 FAKE(PJRT_Client_BufferFromHostBuffer) {
   const fake::ArrayType type{args->type, {args->dims, args->dims + args->num_dims}};
+  if (!args->client->owns(args->device)) fail_argument("a device of another process");
   const bool may_alias =
       args->host_buffer_semantics == PJRT_HostBufferSemantics_kImmutableZeroCopy ||
       args->host_buffer_semantics == PJRT_HostBufferSemantics_kMutableZeroCopy;
@@ -411,6 +463,9 @@ PJRT_LoadedExecutable* new_executable(PJRT_Client* client, std::string text, std
       fail_argument("the program is for device " + std::to_string(id) + ", which does not exist");
     }
     executable->devices.push_back(client->devices[id]);
+    if (client->owns(client->devices[id])) {
+      executable->addressable_devices.push_back(client->devices[id]);
+    }
   }
   return executable.release();
 }
@@ -426,7 +481,7 @@ FAKE(PJRT_Client_Compile) {
 
 FAKE(PJRT_LoadedExecutable_Destroy) { delete args->executable; }
 FAKE(PJRT_LoadedExecutable_AddressableDevices) {
-  const std::vector<PJRT_Device*>& devices = args->executable->devices;
+  const std::vector<PJRT_Device*>& devices = args->executable->addressable_devices;
   args->addressable_devices = devices.data();
   args->num_addressable_devices = args->executable->options.is_portable ? 0 : devices.size();
 }
@@ -525,7 +580,7 @@ FAKE(PJRT_Executable_DeserializeAndLoad) {
 // The rows of a launch: the device, or the executable's own.
 std::vector<PJRT_Device*> devices_of(const PJRT_LoadedExecutable_Execute_Args& args) {
   const PJRT_LoadedExecutable& executable = *args.executable;
-  const std::vector<PJRT_Device*>& own = executable.devices;
+  const std::vector<PJRT_Device*>& own = executable.addressable_devices;
   if (args.execute_device == nullptr) {
     if (own.size() != args.num_devices) fail_argument("wrong number of devices");
     return own;

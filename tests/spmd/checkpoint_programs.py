@@ -7,6 +7,7 @@ Prints a dictionary of the checks' failures.
 from __future__ import annotations
 
 import copy
+import io
 import json
 import pathlib
 import sys
@@ -31,7 +32,8 @@ from torch import nn
 import torch_xla
 import torch_xla.distributed.spmd as xs
 import torch_xla.runtime as xr
-from torch_xla import _XLAC
+from torch_xla import _XLAC, _saving
+from torch_xla.debug import metrics
 from torch_xla.experimental.distributed_checkpoint import (
     CheckpointManager,
     SPMDLoadPlanner,
@@ -225,7 +227,45 @@ def another_models_checkpoint_is_an_error() -> None:
         raise AssertionError("no error: an object for a tensor")
 
 
+def states_of_the_host_lie_as_their_parameters() -> None:
+    model, optimizer = sharded()
+    go_on(model, optimizer, range(2))
+    file = io.BytesIO()
+    torch.save({"model": model.state_dict(), "optim": optimizer.state_dict()}, file)
+    want = go_on(model, optimizer, range(2, 4))
+    for where in ("cpu", XLA):
+        file.seek(0)
+        state = torch.load(file, map_location=where)
+        other, its_optimizer = sharded(seed=9)
+        before = metrics.counter_value("ReshardData")
+        other.load_state_dict(state["model"])
+        its_optimizer.load_state_dict(state["optim"])
+        if where == "cpu":  # straight to its place
+            assert metrics.counter_value("ReshardData") == before
+        have = go_on(other, its_optimizer, range(2, 4))
+        torch.testing.assert_close(have, want, rtol=1e-4, atol=1e-5)
+        for p in other.parameters():
+            assert shapes_of(p) == {(p.shape[0] // count(), *p.shape[1:])}
+            for name in ("exp_avg", "exp_avg_sq"):
+                assert shapes_of(its_optimizer.state[p][name]) == shapes_of(p), (where, name)
+            assert its_optimizer.state[p]["step"].device.type == where[:3]
+
+
+def states_of_another_shape_are_whole() -> None:
+    model, _ = sharded()
+    optimizer = torch.optim.Adafactor(model.parameters())
+    go_on(model, optimizer, range(1))
+    state = _saving.on_cpu(optimizer.state_dict())
+    optimizer.load_state_dict(state)
+    weight = next(iter(model.parameters()))
+    row = optimizer.state[weight]["row_var"]
+    assert row.shape != weight.shape and torch.equal(row.cpu(), state["state"][0]["row_var"])
+    go_on(model, optimizer, range(1))
+
+
 CHECKS = [
+    states_of_the_host_lie_as_their_parameters,
+    states_of_another_shape_are_whole,
     training_goes_on_on_another_mesh,
     training_goes_on_from_one_device,
     asynchronous_saves_are_of_the_step,

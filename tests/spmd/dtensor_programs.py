@@ -17,7 +17,13 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.fsdp import (
+    CPUOffloadPolicy,
+    DataParallelMeshDims,
+    FSDPModule,
+    MixedPrecisionPolicy,
+    fully_shard,
+)
 from torch.distributed.tensor import (
     DTensor,
     Replicate,
@@ -202,6 +208,54 @@ def both() -> Any:
     return trained(model)
 
 
+def both_by_names() -> Any:
+    """As `both`, with the whole mesh and the names of its dimensions, which PyTorch takes for
+    DTensors alone."""
+    mesh = mesh_of("dp", "tp")
+    model = block().to(DEVICE)
+    plan = {"up": ColwiseParallel(), "down": RowwiseParallel()}
+    parallelize_module(model, mesh["tp"], plan)
+    if IS_GLOO:
+        fully_shard(model, mesh=mesh["dp"])
+        return trained(model)
+    fully_shard(model, mesh=mesh, dp_mesh_dims=DataParallelMeshDims(shard="dp"))
+    import torch_xla.distributed.spmd as xs
+
+    parts = {tuple(shard.data.shape) for shard in xs.local_shards(model.up.weight)}
+    assert parts == {(24 // shared_count(), 8)}, parts
+    return trained(model)
+
+
+def mixed_precision() -> Any:
+    """The mesh is that of all devices by default."""
+    model, mesh = block().to(DEVICE), mesh_of("dp") if IS_GLOO else None
+    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, output_dtype=torch.float32)
+    seen = []
+    model.down.register_forward_hook(lambda _m, inputs, _r: seen.append(inputs[0].dtype))
+    fully_shard(model.up, mesh=mesh, mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16))
+    fully_shard(model, mesh=mesh, mp_policy=policy)
+    out = model(tokens(0))
+    out.square().mean().backward()
+    assert (seen, out.dtype) == ([torch.bfloat16], torch.float32), (seen, out.dtype)
+    for name, p in model.named_parameters():
+        assert p.grad is not None and p.dtype == p.grad.dtype == torch.float32, name
+    return [whole(out), *[whole(p.grad) for p in model.parameters()]]
+
+
+def checkpointed() -> Any:
+    """Layers are called again when the forward pass of what holds them has ended."""
+    from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import (
+        apply_activation_checkpointing,
+    )
+
+    model, mesh = block().to(DEVICE), mesh_of("dp")
+    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16)
+    apply_activation_checkpointing(model, check_fn=lambda m: isinstance(m, nn.Linear))
+    fully_shard(model, mesh=mesh, mp_policy=policy)
+    model(tokens(0)).float().square().mean().backward()
+    return [whole(p.grad) for p in model.parameters()]
+
+
 PROGRAMS = [
     tensors,
     parts_of_meshes,
@@ -211,15 +265,20 @@ PROGRAMS = [
     sequence_parallelism,
     fully_sharded,
     both,
+    both_by_names,
+    mixed_precision,
+    checkpointed,
 ]
 
 
 def errors() -> Any:
     """What makes no sense, and what is not here: on annotated meshes alone."""
-    from torch.distributed.fsdp import MixedPrecisionPolicy
     from torch.distributed.tensor import Partial
 
     mesh = mesh_of("a")
+    halves = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    other = DataParallelMeshDims(shard="b")
+    t = distribute_tensor(torch.ones(4), mesh, [Shard(0)])
     said = []
     for call in (
         lambda: distribute_tensor(torch.ones(4), mesh, [Partial()]),
@@ -227,9 +286,13 @@ def errors() -> Any:
         lambda: distribute_tensor(torch.ones(4), mesh, [Shard(0), Replicate()]),
         lambda: distribute_tensor(torch.ones(4), init_device_mesh("xla", (1,)), [Shard(0)]),
         lambda: parallelize_module(nn.LayerNorm(4), mesh, ColwiseParallel()),
-        lambda: fully_shard(
-            nn.Linear(4, 4), mesh=mesh, mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16)
-        ),
+        lambda: fully_shard(nn.Linear(4, 4), mesh=mesh, mp_policy=halves),
+        lambda: fully_shard(nn.Linear(4, 4), mesh=mesh, dp_mesh_dims=other),
+        lambda: fully_shard(nn.Linear(4, 4), mesh=mesh, offload_policy=CPUOffloadPolicy()),
+        lambda: fully_shard(nn.Linear(4, 4), mesh=mesh, reshard_after_forward=2),
+        lambda: fully_shard(nn.Linear(4, 4), mesh=mesh, shard_placement_fn=lambda _: mesh),
+        lambda: t.redistribute(mesh, [Replicate()], forward_dtype=torch.bfloat16),
+        lambda: DTensor.from_local(torch.ones(4), mesh, [Shard(0)]),
     ):
         try:
             call()

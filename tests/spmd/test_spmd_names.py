@@ -44,10 +44,10 @@ def test_tiles_of_several_devices_are_printed_as_xla_does(device):
         ((("a", "b"), None), "{devices=[4,1]0,1,2,3}"),
     ):
         assert xs.ShardingSpec(mesh, spec).xla_spec(t) == text
-    with pytest.raises(ValueError, match="mark_sharding: expected a mesh of all 1 devices"):
+    with pytest.raises(ValueError, match=r"mark_sharding: .* expected a mesh of all 1 devices"):
         xs.mark_sharding(t, mesh, ("a", "b"))
     with pytest.raises(
-        ValueError, match="enable_manual_sharding: expected a mesh of all 1 devices"
+        ValueError, match=r"enable_manual_sharding: .* expected a mesh of all 1 devices"
     ):
         xs.enable_manual_sharding(t, ("a", None), mesh=mesh)
 
@@ -97,7 +97,7 @@ def test_annotation_can_be_replaced_and_shared(device):
     assert xs.sharding_of(b).partition_spec == (None, "data")
     with pytest.raises(ValueError, match="shard_as: expected tensors of one shape"):
         xs.shard_as(a, torch.ones(3, device=device))
-    with pytest.raises(ValueError, match="annotate_custom_sharding: expected an entry"):
+    with pytest.raises(ValueError, match=r"annotate_custom_sharding: .* expected an entry"):
         xs.annotate_custom_sharding(a, MESH, (None,))
     with pytest.raises(ValueError, match="expected an xla tensor, got one on cpu"):
         xs.annotate_custom_sharding(torch.ones(1), MESH, (None,))

@@ -21,6 +21,7 @@ import torch
 from torch_xla import _XLAC
 from torch_xla._replicas import network, world
 from torch_xla._settings import settings
+from torch_xla._spmd.mode import is_spmd
 
 if TYPE_CHECKING:
     from torch.distributed.distributed_c10d import GroupName
@@ -137,8 +138,17 @@ def _store_of_threads() -> Any:
 
 
 def group_of(members: Sequence[int]) -> Group:
-    """The group of these replicas, of which this is one. All of them must ask for it."""
+    """The group of these replicas, of which this is one. All of them must ask for it.
+
+    Raises:
+        RuntimeError: there are several, and this process is no replica: under SPMD.
+    """
     key = tuple(members)
+    if len(key) > 1 and is_spmd():
+        raise RuntimeError(
+            f"collectives between {len(key)} replicas: under SPMD there are none, as all processes "
+            "run one program, into which XLA puts the exchanges"
+        )
     own = _own()
     with own.lock:
         if key not in own.groups:

@@ -37,11 +37,13 @@ class Mesh:
         self.axis_names = tuple(axis_names) if axis_names is not None else None
         count = runtime_device_count()
         numbers = sorted(self.device_ids.ravel().tolist())
-        if math.prod(self.mesh_shape) != len(numbers):
+        sizes_are_positive = all(size > 0 for size in self.mesh_shape)
+        if not sizes_are_positive or math.prod(self.mesh_shape) != len(numbers):
             raise ValueError(f"Mesh: {len(numbers)} devices do not fill a grid of {mesh_shape}")
         if numbers != list(range(count)):
             raise ValueError(
-                f"Mesh: expected each of the {count} devices once, got the numbers {numbers}"
+                f"Mesh: expected each of the {count} devices once, got the numbers {numbers} for a "
+                f"grid of {mesh_shape}"
             )
         if count > 1 and not is_spmd():
             raise RuntimeError(
@@ -51,10 +53,11 @@ class Mesh:
         if self.axis_names is not None and (
             len(self.axis_names) != len(self.mesh_shape)
             or len(set(self.axis_names)) != len(self.axis_names)
+            or not all(isinstance(name, str) for name in self.axis_names)
         ):
             raise ValueError(
-                f"Mesh: expected a name of its own for each of {len(self.mesh_shape)} dimensions, "
-                f"got {axis_names}"
+                f"Mesh: expected a name of its own for each dimension of {mesh_shape}, got "
+                f"{axis_names}"
             )
 
     def size(self) -> int:
@@ -103,7 +106,7 @@ class Mesh:
         return hash((self.mesh_shape, self.axis_names))
 
     def __repr__(self) -> str:
-        return f"Mesh({self.shape()})"
+        return f"Mesh({dict(self.shape())})"
 
 
 class HybridMesh(Mesh):

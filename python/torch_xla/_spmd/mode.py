@@ -11,6 +11,11 @@ def is_spmd() -> bool:
 
 
 def runtime_device_count() -> int:
-    """How many devices of this process a mesh is made of. A virtual device counts as those it
-    stands for."""
+    """How many devices a mesh is made of. A virtual device counts as those it stands for, those of
+    other processes too."""
     return _XLAC._num_runtime_devices()
+
+
+def spans_processes() -> bool:
+    """Whether some of these are of other processes."""
+    return _XLAC._num_addressable_runtime_devices() < _XLAC._num_runtime_devices()

@@ -106,8 +106,8 @@ def spec_on(
     mesh, axes = convert_to_xla_mesh(dt_mesh), _axes(dt_mesh)
     if placements is not None and len(placements) != len(axes):
         raise ValueError(
-            f"{what}: expected a placement for each of the {len(axes)} dimensions of {dt_mesh}, "
-            f"got {tuple(placements)}"
+            f"{what}: expected a placement of the tensor of shape {tuple(tensor.shape)} for each "
+            f"of the {len(axes)} dimensions of {dt_mesh}, got {tuple(placements)}"
         )
     before: list[tuple[int, ...]] = [()] * tensor.dim()
     said = sharding_of(tensor)

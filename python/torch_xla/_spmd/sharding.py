@@ -9,11 +9,12 @@ import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 
 from torch_xla import _XLAC, _nested
 from torch_xla._spmd.mesh import Mesh, get_global_mesh
-from torch_xla._spmd.mode import runtime_device_count
+from torch_xla._spmd.mode import runtime_device_count, spans_processes
 
 # Per dimension of a tensor: None, or the axis or axes of the mesh that split it.
 PartitionSpec = Sequence[Any]
@@ -46,6 +47,8 @@ class ShardingSpec:
     minibatch: bool = False
 
     def __post_init__(self) -> None:
+        _check_types("ShardingSpec", self.mesh, self.partition_spec)
+        object.__setattr__(self, "partition_spec", tuple(self.partition_spec))
         _axes("ShardingSpec", self.mesh, self.partition_spec)
 
     def can_apply(self, t: torch.Tensor) -> bool:
@@ -104,20 +107,69 @@ def whole(t: torch.Tensor) -> torch.Tensor:
     return getattr(t, "global_tensor", t)
 
 
-def _axes(what: str, mesh: Mesh, partition_spec: PartitionSpec) -> list[int]:
-    """The axes of the mesh that a specification uses, as numbers."""
+def _cannot_lie(
+    what: str, mesh: Mesh, spec: PartitionSpec, shape: Sequence[int] | None, why: str
+) -> ValueError:
+    """The error for a tensor and what was said of it, if there is a tensor."""
+    tensor = "a tensor" if shape is None else f"a tensor of shape {tuple(shape)}"
+    return ValueError(f"{what}: {tensor} can't lie by {tuple(spec)} on {mesh}: {why}")
+
+
+def _check_types(what: str, mesh: Any, partition_spec: Any) -> None:
+    if not isinstance(mesh, Mesh):
+        raise TypeError(
+            f"{what}: mesh must be a torch_xla.distributed.spmd.Mesh, got {mesh!r}; "
+            "convert_to_xla_mesh makes one of a DeviceMesh"
+        )
+    if not isinstance(partition_spec, (tuple, list)):
+        raise TypeError(
+            f"{what}: partition_spec must be a tuple with an entry for each dimension of the "
+            f"tensor, got {partition_spec!r}"
+        )
+
+
+def _number_of_axis(mesh: Mesh, axis: Any) -> int | None:
+    """The axis as a number; None if the mesh has no such axis."""
+    if isinstance(axis, str):
+        return mesh.get_axis_name_idx(axis)
+    is_number = isinstance(axis, (int, np.integer)) and not isinstance(axis, bool)
+    return int(axis) if is_number and 0 <= axis < len(mesh.mesh_shape) else None
+
+
+def _axes(
+    what: str, mesh: Mesh, partition_spec: PartitionSpec, shape: Sequence[int] | None = None
+) -> list[int]:
+    """The axes of the mesh that a specification uses, as numbers; `shape` is for messages."""
     used: list[int] = []
     for entry in partition_spec:
         for axis in entry if isinstance(entry, (tuple, list)) else [entry]:
             if axis is None:
                 continue
-            number = mesh.get_axis_name_idx(axis) if isinstance(axis, str) else axis
-            if number is None or not 0 <= number < len(mesh.mesh_shape):
-                raise ValueError(f"{what}: the mesh {mesh} has no axis {axis!r}")
+            number = _number_of_axis(mesh, axis)
+            if number is None:
+                why = f"the mesh has no axis {axis!r}"
+                raise _cannot_lie(what, mesh, partition_spec, shape, why)
+            if number in used:
+                why = f"each axis may split one dimension once, and {axis!r} is there again"
+                raise _cannot_lie(what, mesh, partition_spec, shape, why)
             used.append(number)
-    if len(set(used)) != len(used):
-        raise ValueError(f"{what}: each axis may split one dimension, got {partition_spec}")
     return used
+
+
+def spec_for(
+    what: str, shape: Sequence[int], mesh: Mesh, partition_spec: PartitionSpec
+) -> ShardingSpec:
+    """The specification for a tensor of that shape; `what` is for messages.
+
+    Raises:
+        TypeError: the mesh or the specification is none.
+        ValueError: the specification does not fit the mesh or the shape.
+    """
+    _check_types(what, mesh, partition_spec)
+    _axes(what, mesh, partition_spec, shape)
+    spec = ShardingSpec(mesh, tuple(partition_spec))
+    _check(what, shape, spec)
+    return spec
 
 
 def _text(what: str, spec: ShardingSpec) -> str:
@@ -138,16 +190,22 @@ def text_of_spec(spec: ShardingSpec) -> str:
     return _text("ShardingSpec", spec)
 
 
-def _check(what: str, t: torch.Tensor, spec: ShardingSpec) -> None:
-    if not spec.can_apply(t):
-        raise ValueError(
-            f"{what}: expected an entry for each of the tensor's {t.dim()} dimensions, got "
-            f"{spec.partition_spec}"
-        )
-    if spec.mesh.size() != runtime_device_count():
-        raise ValueError(
-            f"{what}: expected a mesh of all {runtime_device_count()} devices, got {spec.mesh}"
-        )
+def _check(what: str, shape: Sequence[int], spec: ShardingSpec) -> None:
+    if len(shape) != len(spec.partition_spec):
+        why = f"expected an entry for each of its {len(shape)} dimensions"
+    elif spec.mesh.size() != runtime_device_count():
+        why = f"expected a mesh of all {runtime_device_count()} devices"
+    else:
+        return
+    raise _cannot_lie(what, spec.mesh, spec.partition_spec, shape, why)
+
+
+def _check_is_xla(what: str, t: Any, spec: ShardingSpec) -> None:
+    if not isinstance(t, torch.Tensor):
+        raise TypeError(f"{what}: expected an xla tensor, got {t!r}")
+    if not _XLAC._is_xla_tensor(t):
+        why = f"expected an xla tensor, got one on {t.device}; move it to 'xla' first"
+        raise _cannot_lie(what, spec.mesh, spec.partition_spec, t.shape, why)
 
 
 def place(
@@ -164,17 +222,19 @@ def place(
             said of the tensor and `replaces` is false.
     """
     t = whole(t)
-    if not _XLAC._is_xla_tensor(t):
-        raise ValueError(f"{what}: expected an xla tensor, got one on {t.device}")
-    _check(what, t, spec)
+    _check_is_xla(what, t, spec)
+    _check(what, t.shape, spec)
+    if id(t) in _manual and not is_manual:
+        why = "it is a part of a tensor, between enable_ and disable_manual_sharding"
+        raise _cannot_lie(what, spec.mesh, spec.partition_spec, t.shape, why)
     text = _text(what, spec)
     before = sharding_of(t) if not replaces else None
     if before is not None and _text(what, before) != text and _is_said(t):
-        raise ValueError(
-            f"{what}: of this tensor of shape {tuple(t.shape)} was said that it lies by "
-            f"{before.partition_spec} on {before.mesh}, now {spec.partition_spec} on {spec.mesh}; "
+        why = (
+            f"of this one was said that it lies by {before.partition_spec} on {before.mesh}; "
             "clear_sharding(t) first, or annotate_custom_sharding"
         )
+        raise _cannot_lie(what, spec.mesh, spec.partition_spec, t.shape, why)
     _forget(id(t))
     if is_manual or _XLAC._is_view(t):
         weakref.finalize(t, _forget, id(t))
@@ -197,15 +257,17 @@ class MarkShardingFunction(torch.autograd.Function):
     def forward(
         ctx: Any, torch_tensor: torch.Tensor, mesh: Mesh, partition_spec: PartitionSpec
     ) -> torch.Tensor:
-        ctx.spec = ShardingSpec(mesh, tuple(partition_spec))
+        what = "mark_sharding_with_gradients"
+        ctx.spec = spec_for(what, torch_tensor.shape, mesh, partition_spec)
+        _check_is_xla(what, torch_tensor, ctx.spec)
         marked = torch_tensor.clone()
-        place("MarkShardingFunction", marked, ctx.spec)
+        place(what, marked, ctx.spec)
         return marked
 
     @staticmethod
     def backward(ctx: Any, grad_output: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         grad = grad_output.clone()
-        place("MarkShardingFunction", grad, ctx.spec)
+        place("mark_sharding_with_gradients", grad, ctx.spec)
         return grad, None, None
 
 
@@ -322,13 +384,16 @@ def load_local_shards(t: torch.Tensor, shards: Sequence[XLAShard]) -> None:
     """
     t = whole(t)
     now = local_shards(t)
+    spec = sharding_of(t)
+    lies = f" by {spec.partition_spec} on {spec.mesh}" if spec is not None else ", whole"
+    tensor = f"load_local_shards_: a tensor of shape {tuple(t.shape)} lies{lies}"
     if len(shards) != len(now):
-        raise ValueError(f"load_local_shards_: expected {len(now)} shards, got {len(shards)}")
+        raise ValueError(f"{tensor}: expected {len(now)} shards, got {len(shards)}")
     value = torch.empty(t.shape, dtype=t.dtype)
     for i, (shard, part) in enumerate(zip(shards, now, strict=True)):
         if shard.data.shape != part.data.shape:
             raise ValueError(
-                f"load_local_shards_: expected a shard of {tuple(part.data.shape)} for device {i}, "
+                f"{tensor}: expected a shard of shape {tuple(part.data.shape)} for device {i}, "
                 f"got {tuple(shard.data.shape)}"
             )
         value[part.indices] = shard.data.cpu()
@@ -355,7 +420,7 @@ def inputs_of(batch: Any, input_sharding: Any) -> Iterator[tuple[torch.Tensor, S
             batch that is a dict, one of ShardingSpecs and None with the same keys.
 
     Raises:
-        ValueError: the keys are not the same.
+        ValueError: the keys are not the same, or a specification does not fit its key's tensor.
     """
     if isinstance(input_sharding, Mapping):
         if not isinstance(batch, Mapping) or batch.keys() != input_sharding.keys():
@@ -364,6 +429,8 @@ def inputs_of(batch: Any, input_sharding: Any) -> Iterator[tuple[torch.Tensor, S
                 f"input_sharding is for batches with the keys {sorted(input_sharding)}, got {found}"
             )
         for key, spec in input_sharding.items():
+            if spec is not None and isinstance(batch[key], torch.Tensor):
+                _check(f"input_sharding[{key!r}]", batch[key].shape, spec)
             yield from inputs_of(batch[key], spec)
     elif input_sharding is not None:
         for _, tensor in _nested.walk(batch, lambda v: isinstance(v, torch.Tensor)):
@@ -373,7 +440,12 @@ def inputs_of(batch: Any, input_sharding: Any) -> Iterator[tuple[torch.Tensor, S
 
 def upload(what: str, t: torch.Tensor, device: torch.device, spec: ShardingSpec) -> torch.Tensor:
     """A CPU tensor on the device: each of the devices that this stands for gets its part."""
-    _check(what, t, spec)
+    _check(what, t.shape, spec)
+    if spec.minibatch and spans_processes():
+        raise NotImplementedError(
+            f"{what}: minibatch=True is not supported where a mesh spans processes: give each of "
+            "them the whole batch, of which it takes its devices' parts"
+        )
     return _XLAC._upload_sharded(t, device.index, _text(what, spec))
 
 
@@ -402,22 +474,14 @@ def _part_shape(what: str, spec: ShardingSpec, full_shape: Sequence[int]) -> tup
     """The shape of each device's part.
 
     Raises:
-        ValueError: the specification does not fit the mesh or the shape, or the parts would not be
-            equal.
+        ValueError: the parts would not be equal.
     """
-    if len(full_shape) != len(spec.partition_spec):
-        raise ValueError(
-            f"{what}: expected an entry for each of the tensor's {len(full_shape)} dimensions, got "
-            f"{spec.partition_spec}"
-        )
     part = []
     for dimension, (size, entry) in enumerate(zip(full_shape, spec.partition_spec, strict=True)):
         count = math.prod(spec.mesh.mesh_shape[axis] for axis in _axes(what, spec.mesh, (entry,)))
         if size % count != 0:
-            raise ValueError(
-                f"{what}: expected dimension {dimension} of {tuple(full_shape)} to have {count} "
-                f"equal parts along {entry!r} of {spec.mesh}"
-            )
+            why = f"expected dimension {dimension} to have {count} equal parts along {entry!r}"
+            raise _cannot_lie(what, spec.mesh, spec.partition_spec, full_shape, why)
         part.append(size // count)
     return tuple(part)
 
@@ -439,20 +503,15 @@ def manual_region(
     if mesh is None:
         raise ValueError(f"{what}: there is no mesh; pass one, or set_global_mesh")
     t = whole(t)
-    _axes(what, mesh, partition_spec)
-    spec = ShardingSpec(mesh, tuple(partition_spec))
+    spec = spec_for(what, t.shape if full_shape is None else full_shape, mesh, partition_spec)
+    _check_is_xla(what, t, spec)
     part = _part_shape(what, spec, t.shape if full_shape is None else full_shape)
     if full_shape is not None and part != tuple(t.shape):
-        raise ValueError(
-            f"{what}: expected {part}, which is each device's part of {tuple(full_shape)}, got "
-            f"{tuple(t.shape)}"
-        )
-    if not _XLAC._is_xla_tensor(t):
-        raise ValueError(f"{what}: expected an xla tensor, got one on {t.device}")
-    if mesh.size() == 1 == runtime_device_count():
+        why = f"expected {part}, which is each device's part of it, got {tuple(t.shape)}"
+        raise _cannot_lie(what, mesh, partition_spec, full_shape, why)
+    if mesh.size() == 1:
         moved = t.clone()
     else:
-        _check(what, t, spec)
         shape = None if full_shape is None else torch.Size(full_shape)
         moved = _Manual.apply(t, _text(what, spec), shape)  # type: ignore[no-untyped-call]
     place(what, moved, spec, is_manual=full_shape is None)

@@ -1,6 +1,6 @@
-"""Tensor parallelism and `fully_shard` of PyTorch in one program over all devices: on a mesh of xla
-devices under SPMD what they say of parameters and activations becomes annotations, and XLA puts in
-the exchanges. Meshes of replicas take PyTorch's own way."""
+"""Tensor parallelism of PyTorch in one program over all devices: on a mesh of xla devices under
+SPMD what it says of parameters and activations becomes annotations, and XLA puts in the exchanges.
+Meshes of replicas take PyTorch's own way. Next: annotated_fully_shard.py, for `fully_shard`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch.distributed as dist
 from torch import nn
 
 from torch_xla._spmd import placements
-from torch_xla._torch import late_changes
+from torch_xla._torch import annotated_fully_shard, late_changes
 
 
 def _mark_parameters(
@@ -135,73 +135,19 @@ def _either(
     return _apply
 
 
-def _annotate_fully(
-    torchs: Any,
-    module: Any,
-    mesh: Any,
-    shard_placement_fn: Callable[[nn.Parameter], Any] | None,
-    ignored_params: set[nn.Parameter] | None,
-) -> Any:
-    """What `fully_shard` does on such a mesh. `torchs` is PyTorch's module of it."""
-    from torch.distributed._composable_state import _insert_module_state
-    from torch.distributed.tensor import Replicate, Shard
-    from torch.distributed.utils import _get_root_modules
+class _NoPlace:
+    """This process's place on a mesh that has not been told one, as those of process groups are."""
 
-    modules = [module] if isinstance(module, nn.Module) else _get_root_modules(list(module))
-    ignored = {id(p) for p in ignored_params or ()}
-    for each in modules:
-        each.to("xla")
-        inner = {
-            id(p)
-            for child in each.modules()
-            if child is not each and isinstance(child, torchs.FSDPModule)
-            for p in child.parameters()
-        }
-        for parameter in each.parameters():
-            if id(parameter) in ignored or id(parameter) in inner or parameter.dim() == 0:
-                continue
-            chosen = shard_placement_fn(parameter) if shard_placement_fn is not None else None
-            shard = chosen if chosen is not None else Shard(0)
-            placed = [*[Replicate()] * (mesh.ndim - 1), shard]
-            placements.annotate("fully_shard", parameter, mesh, placed)
-    # Its methods are those of a state that manages nothing.
-    state = torchs.fully_shard.state(modules[0])
-    for each in modules:
-        _insert_module_state(each, state)
-    torchs._apply_to_module(
-        tuple(modules),
-        torchs.cls_to_fsdp_cls,
-        torchs.FSDPModule,
-        "FSDP",
-        torchs._unimplemented_deepcopy,
-    )
-    return module
-
-
-def _change_fully_shard(torchs: Any) -> None:
-    # Programs may have imported the function: what it calls is replaced within it.
-    function = torchs.fully_shard
-    cell = function.__closure__[function.__code__.co_freevars.index("func")]
-    original = cell.cell_contents
-
-    @functools.wraps(original)
-    def fully_shard(module: Any, *, mesh: Any = None, **options: Any) -> Any:
+    def __get__(self, mesh: Any, owner: Any) -> Any:
+        if mesh is None:
+            return self
         if not placements.is_annotated(mesh):
-            return original(module, mesh=mesh, **options)
-        precision = options.get("mp_policy")
-        if precision is not None and (precision.param_dtype or precision.reduce_dtype):
-            raise NotImplementedError(
-                "fully_shard: mp_policy is not supported under SPMD; use torch.autocast('xla')"
-            )
-        if options.get("dp_mesh_dims") is not None:
-            raise NotImplementedError(
-                "fully_shard: dp_mesh_dims is not supported under SPMD; pass the part of the mesh, "
-                "as mesh['dp']"
-            )
-        placement, ignored = options.get("shard_placement_fn"), options.get("ignored_params")
-        return _annotate_fully(torchs, module, mesh, placement, ignored)
-
-    cell.cell_contents = fully_shard
+            raise AttributeError(f"{owner.__name__} object has no attribute '_coordinate_on_dim'")
+        raise NotImplementedError(
+            f"under SPMD this process is all of {mesh} and has no place of its own on it, which "
+            "DTensor.from_local and its kin (zeros, rand) ask for: distribute_tensor takes the "
+            "whole tensor"
+        )
 
 
 def _change_meshes(module: Any) -> None:
@@ -230,6 +176,7 @@ def _change_meshes(module: Any) -> None:
         return part
 
     module.DeviceMesh._create_sub_mesh = _create_sub_mesh
+    module.DeviceMesh._coordinate_on_dim = _NoPlace()
 
 
 def install() -> None:
@@ -237,6 +184,6 @@ def install() -> None:
     for module, change in (
         ("torch.distributed.device_mesh", _change_meshes),
         ("torch.distributed.tensor.parallel.style", _change_styles),
-        ("torch.distributed.fsdp._fully_shard._fully_shard", _change_fully_shard),
+        ("torch.distributed.fsdp._fully_shard._fully_shard", annotated_fully_shard.change),
     ):
         late_changes.when_imported(module, change)

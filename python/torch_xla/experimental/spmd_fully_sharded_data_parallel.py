@@ -59,7 +59,10 @@ class SpmdFullyShardedDataParallel(nn.Module):
                 f"{chosen}"
             )
         if extra_data_axis is not None and chosen.get_axis_name_idx(extra_data_axis) is None:
-            raise ValueError(f"SpmdFullyShardedDataParallel: no axis {extra_data_axis!r}")
+            raise ValueError(
+                f"SpmdFullyShardedDataParallel: extra_data_axis must be an axis of {chosen}, got "
+                f"{extra_data_axis!r}"
+            )
         self._mesh = chosen
         self._shard_output = shard_output or functools.partial(
             _shard_output, extra_data_axis=extra_data_axis

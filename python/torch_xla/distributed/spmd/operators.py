@@ -11,7 +11,7 @@ import torch
 
 from torch_xla import _XLAC
 from torch_xla._spmd.mesh import Mesh
-from torch_xla._spmd.sharding import ShardingSpec, place
+from torch_xla._spmd.sharding import ShardingSpec, place, spec_for
 
 _library = torch.library.Library("xla", "FRAGMENT")
 _library.define(
@@ -30,11 +30,16 @@ def _parsed(what: str, text: str) -> Any:
 
 
 def _spec(
-    device_ids: Sequence[int], mesh_shape: Sequence[int], axis_names: str, partition_spec: str
+    input: torch.Tensor,
+    device_ids: Sequence[int],
+    mesh_shape: Sequence[int],
+    axis_names: str,
+    partition_spec: str,
 ) -> ShardingSpec:
     names = _parsed("axis_names", axis_names) if axis_names else None
     mesh = Mesh(device_ids, mesh_shape, names)
-    return ShardingSpec(mesh, tuple(_parsed("partition_spec", partition_spec)))
+    entries = _parsed("partition_spec", partition_spec)
+    return spec_for("dynamo_mark_sharding", input.shape, mesh, entries)
 
 
 @torch.library.impl(_library, "dynamo_mark_sharding", "CompositeExplicitAutograd")
@@ -45,7 +50,7 @@ def _dynamo_mark_sharding(
     axis_names: str,
     partition_spec: str,
 ) -> torch.Tensor:
-    spec = _spec(device_ids, mesh_shape, axis_names, partition_spec)
+    spec = _spec(input, device_ids, mesh_shape, axis_names, partition_spec)
     result = input.clone()
     # Dynamo looks at the graph with tensors that have no data.
     if _XLAC._is_xla_tensor(input):
@@ -54,7 +59,7 @@ def _dynamo_mark_sharding(
 
 
 def _type_of_result(input: torch.Tensor, *annotation: Any) -> torch.Tensor:
-    _spec(*annotation)
+    _spec(input, *annotation)
     return torch.empty_like(input)
 
 

@@ -33,6 +33,7 @@ from torch_xla._spmd.sharding import (
     sharding_of,
     sharding_text,
     sharding_type,
+    spec_for,
 )
 
 
@@ -65,7 +66,8 @@ class XLAShardedTensor(torch.Tensor):
         super().__init__()
         self.global_tensor = elem
         if mesh is not None and partition_spec is not None:
-            place("XLAShardedTensor", elem, ShardingSpec(mesh, tuple(partition_spec)))
+            spec = spec_for("XLAShardedTensor", elem.shape, mesh, partition_spec)
+            place("XLAShardedTensor", elem, spec)
 
     @property
     def local_shards(self) -> list[XLAShard]:
@@ -113,7 +115,13 @@ class XLAShardedTensor(torch.Tensor):
         return tuple(placed)
 
     def redistribute(
-        self, device_mesh: Any = None, placements: Sequence[Any] = (), *, async_op: bool = False
+        self,
+        device_mesh: Any = None,
+        placements: Sequence[Any] = (),
+        *,
+        async_op: bool = False,
+        forward_dtype: torch.dtype | None = None,
+        backward_dtype: torch.dtype | None = None,
     ) -> XLAShardedTensor:
         """A tensor of the same value, as its gradient, with another sharding.
 
@@ -121,20 +129,27 @@ class XLAShardedTensor(torch.Tensor):
             device_mesh: a `Mesh`, or a `DeviceMesh` of xla devices; by default the tensor's.
             placements: `Shard(dim)` or `Replicate()` by axis of the mesh, or a partition spec.
             async_op: whether not to wait: nothing ever waits.
+            forward_dtype: must be None, as must
+            backward_dtype: XLA exchanges what there is.
 
         Raises:
             ValueError: there is no mesh, or the placements do not fit it or the tensor.
+            NotImplementedError: there is a dtype.
         """
         del async_op
+        for name, dtype in (("forward_dtype", forward_dtype), ("backward_dtype", backward_dtype)):
+            if dtype is not None:
+                raise NotImplementedError(
+                    f"redistribute: {name}={dtype} is not supported under SPMD: convert the tensor"
+                )
         mesh = device_mesh if device_mesh is not None else self.device_mesh
         if mesh is None:
             raise ValueError("redistribute: expected a mesh, as nothing was said of the tensor")
         t, entries = self.global_tensor, tuple(placements)
         is_spec = not any(hasattr(placement, "is_shard") for placement in entries)
         if is_spec:
-            spec = ShardingSpec(
-                mesh if isinstance(mesh, Mesh) else convert_to_xla_mesh(mesh), entries
-            )
+            over = mesh if isinstance(mesh, Mesh) else convert_to_xla_mesh(mesh)
+            spec = spec_for("redistribute", t.shape, over, entries)
         elif isinstance(mesh, Mesh):
             spec = ShardingSpec(mesh, convert_to_xla_partition_spec(t, entries))
         else:
@@ -181,6 +196,14 @@ class XLAShardedTensor(torch.Tensor):
         return wrappers.get(id(result), result)
 
 
+def _say(
+    what: str, t: torch.Tensor, mesh: Mesh, partition_spec: PartitionSpec, *, replaces: bool
+) -> None:
+    if not isinstance(t, torch.Tensor):
+        raise TypeError(f"{what}: expected an xla tensor, got {t!r}")
+    place(what, t, spec_for(what, t.shape, mesh, partition_spec), replaces=replaces)
+
+
 def mark_sharding(
     t: torch.Tensor, mesh: Mesh, partition_spec: PartitionSpec | None
 ) -> XLAShardedTensor:
@@ -204,7 +227,7 @@ def mark_sharding(
     if partition_spec is None:
         plain = clear_sharding(t)
         return t if isinstance(t, XLAShardedTensor) else XLAShardedTensor(plain)
-    place("mark_sharding", t, ShardingSpec(mesh, tuple(partition_spec)), replaces=False)
+    _say("mark_sharding", t, mesh, partition_spec, replaces=False)
     marked: XLAShardedTensor = wrap_if_sharded(t)
     return marked
 
@@ -214,7 +237,7 @@ def annotate_custom_sharding(
 ) -> XLAShardedTensor:
     """As `mark_sharding`, for a tensor of which something else was said before: from here on it
     lies so."""
-    place("annotate_custom_sharding", t, ShardingSpec(mesh, tuple(partition_spec)))
+    _say("annotate_custom_sharding", t, mesh, partition_spec, replaces=True)
     marked: XLAShardedTensor = wrap_if_sharded(t)
     return marked
 

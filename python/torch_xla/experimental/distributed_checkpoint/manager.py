@@ -18,6 +18,7 @@ from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save as save_in_parts
 
 from torch_xla import _barriers, _causes, _nested, _saving
+from torch_xla._spmd import mode
 from torch_xla.experimental.distributed_checkpoint.planners import SPMDLoadPlanner, SPMDSavePlanner
 
 # torch's last file of a step.
@@ -56,6 +57,7 @@ class CheckpointManager:
 
     Raises:
         ValueError: a number is out of range.
+        NotImplementedError: the devices are those of several processes.
     """
 
     def __init__(
@@ -69,6 +71,11 @@ class CheckpointManager:
         chkpt_on_preemption: bool = True,
     ) -> None:
         del process_group
+        if mode.is_spmd() and mode.spans_processes():
+            raise NotImplementedError(
+                "CheckpointManager: a mesh over several processes is not supported: each would "
+                "write its parts alone"
+            )
         if save_interval <= 0 or max_to_keep < 0 or max_pending_async <= 0:
             raise ValueError(
                 "CheckpointManager: expected a positive save_interval and max_pending_async, and "
