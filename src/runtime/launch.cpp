@@ -216,6 +216,7 @@ pjrt::ExecuteResult Launch::execute() {
   if (device->placement().is_portable()) options.execute_device = &device->any_pjrt_device();
   options.call_location = description.where.empty() ? nullptr : description.where.c_str();
   options.want_events = true;
+  if (program->quick != nullptr) program->quick->count_launch();
   return program->executable->execute(buffers, options, device->num_devices());
 }
 
