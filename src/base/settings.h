@@ -63,6 +63,10 @@
   X(bool, bounded_sizes, "XLA_BOUNDED_SIZES", false, kNotInKey,                                    \
     "Compile a graph that comes with other sizes again for all sizes up to a bound, where each "   \
     "of its operators has a rule for that.")                                                       \
+  X(bool, tiered_compilation, "XLA_TIERED_COMPILATION", false, kNotInKey,                          \
+    "Compile a program quickly at first, and with all of the compiler's optimizations in the "     \
+    "background when it has been launched some times. Not where deterministic algorithms are "     \
+    "asked for, in replicas and over several devices.")                                            \
   X(std::int64_t, compilation_cache_size, "XLA_COMPILATION_CACHE_SIZE", 2048, kNotInKey,           \
     "How many executables are kept in memory; the least recently used one is dropped.")            \
   X(std::int64_t, compilation_cache_max_megabytes, "XLA_COMPILATION_CACHE_MAX_MB", 0, kNotInKey,   \

@@ -39,6 +39,7 @@ class Emission {
     }
   }
 
+  const graph::Entry& entry() const { return entry_; }
   hlo::Builder& builder() const { return frame_.context.builder; }
   std::size_t num_args() const { return entry_.args.size(); }
   const graph::Attribute& arg(std::size_t i) const { return entry_.args[i]; }
@@ -95,6 +96,16 @@ class Emission {
                           hlo::broadcast_in_dim(fill, value.dims(), {}));
     }
   }
+  // How many elements there are, as a number of that dtype.
+  Value count(std::size_t place, DType dtype) const {
+    const Dims& dims = frame_.operands[place].dims();
+    Value product = number(1);
+    for (std::size_t dim = 0; dim < dims.size(); ++dim) {
+      const std::int32_t variable = call_.operands[place][dim];
+      product = hlo::multiply(product, variable == kNone ? number(dims[dim]) : size(variable));
+    }
+    return convert(product, dtype);
+  }
   Value zero(std::size_t place) { return scalar(builder(), operand(place).dtype(), 0); }
 
   // Cut or extended at the end.
@@ -131,7 +142,7 @@ bool broadcasts(const Dims& dims, const Variables& variables, const Dims& to_dim
   return true;
 }
 
-Results pointwise(Emission& e) {
+Results pointwise(Emission& e, const graph::Entry& entry) {
   e.require_fixed();
   for (std::size_t output = 0; output < e.num_outputs(); ++output) {
     for (std::size_t i = 0; i < e.num_operands(); ++i) {
@@ -139,8 +150,10 @@ Results pointwise(Emission& e) {
                            e.output_variables(output)));
     }
   }
-  return e.ordinary();
+  return e.ordinary(entry);
 }
+
+Results pointwise(Emission& e) { return pointwise(e, e.entry()); }
 
 // ---- Views --------------------------------------------------------------------------------------
 
@@ -235,10 +248,14 @@ Results softmax(Emission& e) {
   return e.ordinary();
 }
 
-// Over dimensions that are fixed: (self, dim, ...), or (self, k, dim, ...).
-template <std::size_t dim_arg>
-Results over_fixed(Emission& e) {
-  e.require_fixed();
+// The call but for the integer in one of its arguments.
+graph::Entry with_integer(const graph::Entry& entry, std::size_t arg, std::int64_t value) {
+  graph::Entry result = entry;
+  std::get<graph::Number>(result.args[arg]).constant = base::Scalar(value);
+  return result;
+}
+
+void require_fixed_dims(Emission& e, std::size_t dim_arg) {
   e.require(e.num_args() > dim_arg && !e.is_none(dim_arg));
   const auto rank = static_cast<std::int64_t>(e.variables(0).size());
   Dims dims;
@@ -248,7 +265,35 @@ Results over_fixed(Emission& e) {
     dims = wrap_dims({e.integer(dim_arg)}, rank);
   }
   for (const std::int64_t dim : dims) e.require(e.variables(0)[at(dim)] == kNone);
+}
+
+// Over dimensions that are fixed: (self, dim, ...).
+template <std::size_t dim_arg>
+Results over_fixed(Emission& e) {
+  e.require_fixed();
+  require_fixed_dims(e, dim_arg);
   return e.ordinary();
+}
+
+// (self, k, dim, largest, sorted): where k is a variable, the first of as many as it is at most.
+Results topk(Emission& e) {
+  e.require_fixed({1});
+  require_fixed_dims(e, 2);
+  if (e.variable(1) == kNone) return e.ordinary();
+  e.require(std::get<graph::Number>(e.arg(4)).constant.to<bool>());
+  const std::size_t dim = at(wrapped(e, 2));
+  const std::int64_t room = e.integer(1);
+  const std::int64_t k = std::min(room, e.operand(0).dims()[dim]);
+  graph::Entry entry = with_integer(e.entry(), 1, k);
+  for (const graph::TensorType*& type : entry.outputs) {
+    if (type == nullptr) continue;
+    base::Shape shape = type->shape;
+    shape.dims[dim] = k;
+    type = graph::intern_contiguous(std::move(shape));
+  }
+  Results results = e.ordinary(entry);
+  for (Value& result : results) result = e.resize(result, dim, room);
+  return results;
 }
 
 // ---- Reductions ---------------------------------------------------------------------------------
@@ -276,6 +321,45 @@ Results minimum_of(Emission& e) {
 Results place_of_maximum(Emission& e) {
   e.require(!e.is_none(1) || e.variables(0).size() == 1);
   return maximum_of(e);
+}
+
+// ---- Losses of two tensors ----------------------------------------------------------------------
+
+constexpr std::int64_t kNoReduction = 0;
+constexpr std::int64_t kMean = 1;
+constexpr std::int64_t kSum = 2;
+
+// A count of elements has more digits than others keep.
+void require_exact(Emission& e, DType dtype) {
+  e.require(dtype == DType::kFloat32 || dtype == DType::kFloat64);
+}
+
+// (self, target, reduction, ...), where two zeros lose nothing.
+Results loss(Emission& e) {
+  e.require_fixed();
+  const std::size_t self = e.place(0);
+  const std::size_t target = e.place(1);
+  e.require(e.operand(self).dims() == e.operand(target).dims() &&
+            e.variables(self) == e.variables(target));
+  const std::int64_t reduction = e.integer(2);
+  if (reduction == kNoReduction) return e.ordinary();
+  e.hide(self, e.zero(self));
+  if (target != self) e.hide(target, e.zero(target));
+  if (reduction == kSum) return e.ordinary();
+  require_exact(e, e.output_dtype());
+  const Value sum = e.ordinary(with_integer(e.entry(), 2, kSum))[0];
+  return {hlo::divide(sum, e.count(self, sum.dtype()))};
+}
+
+// (grad_output, self, target, reduction, ...)
+Results loss_backward(Emission& e) {
+  if (e.integer(3) != kMean) return pointwise(e);
+  const std::size_t grad = e.place(0);
+  const std::size_t self = e.place(1);
+  e.require(e.variables(grad).empty() && grad != self && grad != e.place(2));
+  require_exact(e, e.operand(grad).dtype());
+  e.operand(grad) = hlo::divide(e.operand(grad), e.count(self, e.operand(grad).dtype()));
+  return pointwise(e, with_integer(e.entry(), 3, kSum));
 }
 
 // ---- Products -----------------------------------------------------------------------------------
@@ -442,9 +526,8 @@ Results repeat(Emission& e) {
 
 // ---- Indices ------------------------------------------------------------------------------------
 
-// (self, indices)
-Results index(Emission& e) {
-  e.require_fixed();
+// (self, indices, ...): what lies behind the indices looks at element 0.
+void hide_indices(Emission& e) {
   const std::size_t self = e.place(0);
   const std::vector<std::int32_t>& indices = std::get<graph::OperandList>(e.arg(1)).indices;
   for (std::size_t dim = 0; dim < indices.size(); ++dim) {
@@ -464,6 +547,31 @@ Results index(Emission& e) {
     }
     e.hide(place, e.zero(place));
   }
+}
+
+Results index(Emission& e) {
+  e.require_fixed();
+  hide_indices(e);
+  return e.ordinary();
+}
+
+// (self, indices, values, accumulate, ...), of one vector of indices: behind it zeros are added.
+Results index_put(Emission& e) {
+  e.require_fixed();
+  const std::vector<std::int32_t>& indices = std::get<graph::OperandList>(e.arg(1)).indices;
+  const auto dim = static_cast<std::size_t>(
+      std::ranges::find_if(indices, [](std::int32_t i) { return i >= 0; }) - indices.begin());
+  const std::size_t values = e.place(2);
+  Variables expected = e.variables(e.place(0));
+  e.require(std::get<graph::Number>(e.arg(3)).constant.to<bool>() &&
+            std::ranges::count_if(indices, [](std::int32_t i) { return i >= 0; }) == 1 &&
+            values != e.place(0) && static_cast<std::int32_t>(values) != indices[dim]);
+  const Variables& index = e.variables(static_cast<std::size_t>(indices[dim]));
+  e.require(index.size() == 1);
+  expected[dim] = index[0];
+  e.require(e.variables(values) == expected);
+  hide_indices(e);
+  e.hide(values, e.zero(values));
   return e.ordinary();
 }
 
@@ -516,7 +624,13 @@ const std::unordered_map<std::string_view, Rule>& rules() {
       {"_softmax", softmax},
       {"_safe_softmax", softmax},
       {"_log_softmax", softmax},
-      {"topk", over_fixed<2>},
+      {"topk", topk},
+      {"mse_loss", loss},
+      {"smooth_l1_loss", loss},
+      {"huber_loss", loss},
+      {"mse_loss_backward", loss_backward},
+      {"smooth_l1_loss_backward", loss_backward},
+      {"huber_loss_backward", loss_backward},
       {"mean.dim", over_fixed<1>},
       {"sum", reduction_from<0>},
       {"sum.dim_IntList", reduction_from<0>},
@@ -549,6 +663,8 @@ const std::unordered_map<std::string_view, Rule>& rules() {
       {"triu", permute},
       {"repeat", repeat},
       {"index.Tensor", index},
+      {"index_put", index_put},
+      {"_index_put_impl", index_put},
       {"index_select", index_along},
       {"gather", index_along},
       {"index_copy", index_copy},

@@ -1,5 +1,6 @@
 // The extension module `_XLAC`: what the Python package needs of the library. It says what exists;
 // names, defaults and documentation for users are in the package.
+#include <ATen/Context.h>
 #include <pybind11/functional.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
@@ -28,6 +29,7 @@
 #include "runtime/device_info.h"
 #include "runtime/executor.h"
 #include "runtime/persistent_cache.h"
+#include "runtime/programs.h"
 
 namespace py = pybind11;
 using namespace torch_xla;  // NOLINT(google-build-using-namespace): this file binds all of it
@@ -99,6 +101,7 @@ void bind_runtime(py::module_& m) {
     auto* const kept = new py::function(std::move(resolver));
     runtime::set_plugin_resolver([kept] { return resolve_plugin(*kept); });
   });
+  runtime::set_determinism([] { return at::globalContext().deterministicAlgorithms(); });
   const auto release = py::call_guard<python::WithoutLock>();
   m.def("_xla_runtime_is_initialized", &runtime::is_initialized);
   m.def("_device_count", &runtime::device_count, release);

@@ -17,19 +17,33 @@
 namespace torch_xla::runtime {
 namespace {
 
+// While someone waits for it.
 std::unique_ptr<pjrt::Executable> compile(const std::string& text,
-                                          const pjrt::CompileOptions& options, const Client& used) {
+                                          const pjrt::CompileOptions& options, const Client& used,
+                                          bool is_quick) {
   static base::Counter& uncached = base::counter("UncachedCompile");
+  static base::Counter& quick = base::counter("QuickCompile");
   static base::Metric& time = base::metric("CompileTime");
   static base::Counter& handles = base::counter("CreateCompileHandles");
   handles.add();
   uncached.add();
+  if (is_quick) quick.add();
   const base::TimedSection timed(time);
   const WatchedWait watched([&text] {
     return base::str("XLA to compile a program of ", std::count(text.begin(), text.end(), '\n'),
                      " lines (turns of a Python loop are compiled one by one: "
                      "torch_xla.experimental.scan compiles them as one)");
   });
+  return used.pjrt_client().compile(text, options);
+}
+
+std::unique_ptr<pjrt::Executable> compile_in_background(const std::string& text,
+                                                        const pjrt::CompileOptions& options,
+                                                        const Client& used) {
+  static base::Counter& full = base::counter("FullCompile");
+  static base::Metric& time = base::metric("FullCompileTime");
+  full.add();
+  const base::TimedSection timed(time);
   return used.pjrt_client().compile(text, options);
 }
 
@@ -48,6 +62,7 @@ base::Hash128 key_of_text(ProgramSpec spec, const std::string& text) {
   base::Hasher hasher;
   hasher.add(std::string_view(text));
   spec.program = hasher.finish();
+  spec.may_be_quick = false;  // what of the compiler's options follows from it, the options say
   return key_of(spec);
 }
 
@@ -69,21 +84,34 @@ std::size_t Compilation::estimate_bytes() const {
   return kLeast + kPerByteOfText * text_.size();
 }
 
-Compiled Compilation::run() const {
+pjrt::CompileOptions Compilation::options(bool is_quick) const {
+  return compile_options(client_->platform(), options_, placement_, is_quick);
+}
+
+Compiled Compilation::run(Tier tier) const {
   PersistentCache& kept = client_->programs().persistent_cache();
   while (true) {
-    const pjrt::CompileOptions options = compile_options(client_->platform(), options_, placement_);
-    const base::Hash128 key = kept.key_of(key_, options);
+    const pjrt::CompileOptions full = options(false);
+    const pjrt::CompileOptions used = options(tier == Tier::kFirst);
+    // Not where the user has set the same flags, or the plugin knows none of them.
+    const bool is_quick = used.env_option_overrides != full.env_option_overrides;
+    if (is_quick) {
+      Loaded better = kept.load(kept.key_of(key_, full));
+      if (better.executable != nullptr) return {.executable = std::move(better.executable)};
+    }
+    const base::Hash128 key = kept.key_of(key_, used);
     // Holds its turn, if it has one, until the program is stored.
     Loaded loaded = kept.load(key);
-    if (loaded.executable != nullptr) return {std::move(loaded.executable), false};
+    if (loaded.executable != nullptr) return {std::move(loaded.executable), false, is_quick};
     try {
       const auto start = std::chrono::steady_clock::now();
-      std::unique_ptr<pjrt::Executable> executable = compile(text_, options, *client_);
+      std::unique_ptr<pjrt::Executable> executable =
+          tier == Tier::kSecond ? compile_in_background(text_, used, *client_)
+                                : compile(text_, used, *client_, is_quick);
       const std::chrono::nanoseconds elapsed = std::chrono::steady_clock::now() - start;
       kept.store(key, *executable, elapsed);
       give_back_memory_after(elapsed);
-      return {std::move(executable), true};
+      return {std::move(executable), true, is_quick};
     } catch (const pjrt::Error& error) {
       if (!drop_rejected_defaults(client_->platform(), error.message())) throw;
     }

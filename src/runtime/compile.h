@@ -10,6 +10,7 @@
 #include "pjrt/compile_options.h"
 #include "pjrt/executable.h"
 #include "runtime/program_spec.h"
+#include "runtime/tiers.h"
 
 namespace torch_xla::runtime {
 
@@ -18,6 +19,7 @@ class Client;
 struct Compiled {
   std::unique_ptr<pjrt::Executable> executable;
   bool was_compiled = false;  // by XLA; else it came from the disk
+  bool is_quick = false;      // may be had faster, by more compilation
 };
 
 // All that a compilation needs of the thread that asks for it: it may then run on another one, and
@@ -29,8 +31,9 @@ class Compilation {
   Compilation(std::shared_ptr<Client> client, const ProgramSpec& spec, std::string text,
               const std::string& known_as = {});
 
-  // Blocks while compiling. Throws pjrt::Error if the plugin rejects the program.
-  Compiled run() const;
+  // Blocks while compiling. A fast program that is on the disk is taken in every tier. Throws
+  // pjrt::Error if the plugin rejects the program.
+  Compiled run(Tier tier = Tier::kOnly) const;
 
   // What the program takes of the host's memory, roughly.
   std::size_t estimate_bytes() const;
@@ -38,6 +41,8 @@ class Compilation {
   const Client& client() const { return *client_; }
 
  private:
+  pjrt::CompileOptions options(bool is_quick) const;
+
   std::shared_ptr<Client> client_;
   std::string text_;
   base::Hash128 key_;  // of the spec, with the text in the place of the graph

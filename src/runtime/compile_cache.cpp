@@ -123,6 +123,18 @@ void CompileCache::fail(const base::Hash128& key, Promise& promise) {
   promise.set_exception(std::current_exception());
 }
 
+bool CompileCache::replace_quick(const base::Hash128& key, const CompiledProgramPtr& program) {
+  Promise promise;
+  promise.set_value(program);
+  Future replaced;
+  const std::lock_guard lock(mutex_);
+  Future* const found = programs_.find(key);
+  // One that is not ready was asked for anew.
+  if (found == nullptr || !is_ready(*found) || found->get()->quick == nullptr) return false;
+  replaced = std::exchange(*found, promise.get_future().share());
+  return true;
+}
+
 SeenNumbersPtr CompileCache::see_numbers(const graph::Trace& trace, bool are_of_replica) {
   std::vector<SeenNumbersPtr> evicted;
   const std::lock_guard lock(mutex_);

@@ -18,6 +18,7 @@
 #include "pjrt/executable.h"
 #include "runtime/lru_map.h"
 #include "runtime/seen_numbers.h"
+#include "runtime/tiers.h"
 
 namespace torch_xla::runtime {
 
@@ -35,6 +36,8 @@ struct CompiledProgram {
   std::size_t working_bytes = 0;
   // What it takes of the host's memory as long as it is kept, roughly.
   std::size_t kept_bytes = 0;
+  // Null if it was compiled with all optimizations.
+  std::shared_ptr<QuickProgram> quick = nullptr;
 };
 using CompiledProgramPtr = std::shared_ptr<const CompiledProgram>;
 
@@ -72,6 +75,10 @@ class CompileCache {
   CompiledProgramPtr find_or_compile(const base::Hash128& key, const Compile& compile) {
     return await(look_up_or_compile(key, [&] { return compile; }));
   }
+
+  // Puts it in the place of the quick program of that key, for later calls; not where that was
+  // dropped. Returns whether it did.
+  bool replace_quick(const base::Hash128& key, const CompiledProgramPtr& program);
 
   // What was seen of the numbers of the trace's graph, those of the trace included.
   SeenNumbersPtr see_numbers(const graph::Trace& trace, bool are_of_replica);

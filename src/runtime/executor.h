@@ -96,7 +96,7 @@ ComputationStats computation_stats();
 // What this thread ran last, by a barrier or a read.
 struct LastRun {
   base::Hash128 key = {};                        // of the program; zero at first
-  std::weak_ptr<const CompiledProgram> program;  // null if it was dropped
+  std::weak_ptr<const CompiledProgram> program;  // null if it was dropped or replaced
 };
 const LastRun& last_run();
 

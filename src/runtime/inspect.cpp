@@ -55,7 +55,9 @@ std::string last_program_key() {
 }
 
 std::map<std::string, std::int64_t> last_program_memory() {
-  const CompiledProgramPtr program = last_run().program.lock();
+  CompiledProgramPtr program = last_run().program.lock();
+  const std::shared_ptr<Client> client = existing_client();
+  if (program == nullptr && client != nullptr) program = client->programs().find(last_run().key);
   if (program == nullptr) return {};
   const pjrt::CompiledMemoryStats stats = program->executable->compiled_memory_stats();
   return {{"generated_code_size_in_bytes", stats.generated_code_size_in_bytes},

@@ -218,6 +218,7 @@ pjrt::ExecuteResult Launch::execute() {
   options.call_location = description.where.empty() ? nullptr : description.where.c_str();
   options.want_events = true;
   if (device->spans_processes()) options.launch_id = device->next_launch_id();
+  if (program->quick != nullptr) program->quick->count_launch();
   return program->executable->execute(buffers, options, device->pjrt_devices().size());
 }
 

@@ -110,6 +110,10 @@ void explain_compilation(const Run& run, const CompiledProgram& program, double 
   std::string why =
       history().explain_and_add({run.trace, run.donations, options_text(), std::string(run.where)});
   if (!program.output_dims.empty()) why += "\n  now compiled for all sizes up to a bound";
+  if (program.quick != nullptr) {
+    why += base::str("\n  compiled quickly, and with all optimizations after ", kQuickLaunches,
+                     " launches");
+  }
   write_explanation(
       base::str("================ Compilation Analysis ================\nCompilation Cause\n  ",
                 cause_of(run), "\nCompiled Anew Because\n  ", why, "\n", graph_info(run),

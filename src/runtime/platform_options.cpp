@@ -32,6 +32,11 @@ Options defaults_of(std::string_view platform) {
   };
 }
 
+// What is added for a program that is to compile soon. On the CPU XLA without its fusion emitters
+// compiles small programs faster still, but an optimizer's eight times as long
+// (benchmarks/README.md).
+Options quick_options() { return {{"xla_backend_optimization_level", std::int64_t{0}}}; }
+
 // Flags that are lists: what the user adds leaves what is there.
 constexpr std::string_view kLists[] = {"xla_disable_hlo_passes"};
 
@@ -49,10 +54,16 @@ void add_option(Options& options, const std::string& name, const pjrt::OptionOve
   options.insert_or_assign(name, value);
 }
 
+// Of a platform, what is not rejected.
+struct Defaults {
+  Options always;
+  Options quick;
+};
+
 struct State {
   std::mutex mutex;
-  Options custom;                           // under mutex
-  std::map<std::string, Options> defaults;  // by platform, what is not rejected; under mutex
+  Options custom;                            // under mutex
+  std::map<std::string, Defaults> defaults;  // by platform; under mutex
   // Of `custom`, counted after the change; from 1, so that no key is kept at first.
   std::atomic<std::uint64_t> num_changes{1};
 };
@@ -73,8 +84,10 @@ State& state() {
 }
 
 // Under the mutex.
-Options& platform_defaults(std::string_view platform) {
-  return state().defaults.try_emplace(std::string(platform), defaults_of(platform)).first->second;
+Defaults& platform_defaults(std::string_view platform) {
+  const auto [found, is_new] = state().defaults.try_emplace(std::string(platform));
+  if (is_new) found->second = {defaults_of(platform), quick_options()};
+  return found->second;
 }
 
 // XLA parses numbers and names out of strings, but booleans only as Python spells them.
@@ -137,7 +150,7 @@ Options parse_xla_flags(std::string_view text) {
 }
 
 pjrt::CompileOptions compile_options(std::string_view platform, const Options& custom,
-                                     const Placement& placement) {
+                                     const Placement& placement, bool is_quick) {
   pjrt::CompileOptions options;
   options.portable = placement.is_portable();
   options.num_replicas = placement.num_replicas();
@@ -147,7 +160,13 @@ pjrt::CompileOptions compile_options(std::string_view platform, const Options& c
   options.use_shardy_partitioner = placement.num_partitions > 1;
   {
     const std::lock_guard lock(state().mutex);
-    options.env_option_overrides = platform_defaults(platform);
+    const Defaults& defaults = platform_defaults(platform);
+    options.env_option_overrides = defaults.always;
+    if (is_quick) {
+      for (const auto& [name, value] : defaults.quick) {
+        add_option(options.env_option_overrides, name, value);
+      }
+    }
   }
   for (auto& [name, value] : parse_xla_flags(base::settings().xla_flags())) {
     add_option(options.env_option_overrides, name, with_booleans(value));
@@ -160,9 +179,12 @@ pjrt::CompileOptions compile_options(std::string_view platform, const Options& c
 
 bool drop_rejected_defaults(std::string_view platform, std::string_view error) {
   const std::lock_guard lock(state().mutex);
-  return std::erase_if(platform_defaults(platform), [&](const auto& option) {
-           return error.find(option.first) != error.npos;
-         }) > 0;
+  const auto is_rejected = [&](const auto& option) {
+    return error.find(option.first) != error.npos;
+  };
+  Defaults& defaults = platform_defaults(platform);
+  return std::erase_if(defaults.always, is_rejected) + std::erase_if(defaults.quick, is_rejected) >
+         0;
 }
 
 base::Hash128 compile_options_key(std::string_view platform) {

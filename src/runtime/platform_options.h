@@ -24,11 +24,12 @@ std::map<std::string, pjrt::OptionOverride> custom_compile_options();
 std::optional<std::map<std::string, pjrt::OptionOverride>> set_thread_compile_options(
     std::optional<std::map<std::string, pjrt::OptionOverride>> options);
 
-// For a program that is placed like this. `custom` are the user's, as `custom_compile_options` gave
-// them to the thread that needs the program.
+// For a program that is placed like this; `is_quick`: which compiles soon rather than runs fast.
+// `custom` are the user's, as `custom_compile_options` gave them to the thread that needs the
+// program.
 pjrt::CompileOptions compile_options(std::string_view platform,
                                      const std::map<std::string, pjrt::OptionOverride>& custom,
-                                     const Placement& placement = {});
+                                     const Placement& placement = {}, bool is_quick = false);
 inline pjrt::CompileOptions compile_options(std::string_view platform) {
   return compile_options(platform, custom_compile_options());
 }

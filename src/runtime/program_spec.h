@@ -39,6 +39,9 @@ struct ProgramSpec {
   std::vector<const base::Sharding*> inputs = {};
   std::vector<const base::Sharding*> results = {};
   Placement placement = {};
+  // Whether it may be compiled quickly first (tiers.h). Part of the key, so that who asks for all
+  // optimizations, as for results that are the same in each run, gets them.
+  bool may_be_quick = false;
 };
 
 // Specs that differ in anything have different keys. The same in every process.

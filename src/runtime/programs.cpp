@@ -24,6 +24,16 @@ namespace {
 std::atomic<std::int64_t> compile_count{0};
 std::atomic<bool> constants_stay{false};
 std::atomic<bool> is_replica{false};
+std::atomic<bool (*)()> determinism_is_asked_for{nullptr};
+
+// What runs beside others, which might switch to the other executable at another launch, is
+// compiled once: it would no longer meet them in the same collectives, or round as they do.
+bool may_be_quick(const Device& device) {
+  if (!base::settings().tiered_compilation()) return false;
+  const auto is_deterministic = determinism_is_asked_for.load(std::memory_order_relaxed);
+  return device.num_devices() == 1 && device.placement().is_portable() && !is_replica.load() &&
+         (is_deterministic == nullptr || !is_deterministic());
+}
 
 ops::Program lower(const Client& client, const graph::Trace& trace, const ProgramSpec& spec,
                    const ops::Numbers& numbers, bool has_locations, const ops::Bounds* bounds) {
@@ -51,7 +61,6 @@ std::size_t working_bytes(const pjrt::Executable& executable) {
 }
 
 CompiledProgram program_of(const Compilation& compilation, Compiled compiled) {
-  if (compiled.was_compiled) compile_count.fetch_add(1, std::memory_order_relaxed);
   const bool is_cpu = compilation.client().platform() == "cpu";
   const std::size_t bytes = is_cpu ? working_bytes(*compiled.executable) : 0;
   return {.executable = std::move(compiled.executable),
@@ -61,13 +70,35 @@ CompiledProgram program_of(const Compilation& compilation, Compiled compiled) {
           .kept_bytes = compilation.estimate_bytes()};
 }
 
+// Of one that someone waited for.
+Compiled counted(Compiled compiled) {
+  if (compiled.was_compiled) compile_count.fetch_add(1, std::memory_order_relaxed);
+  return compiled;
+}
+
 }  // namespace
+
+// What becomes executables, and how each is fed.
+struct Programs::Lowered {
+  Compilation compilation;
+  ops::Program program;  // without its text
+
+  CompiledProgram with(Compiled compiled) const {
+    CompiledProgram result = program_of(compilation, std::move(compiled));
+    result.floats = program.floats;
+    result.ints = program.ints;
+    result.input_dims = program.leaves;
+    result.output_dims = program.roots;
+    return result;
+  }
+};
 
 ProgramSpec spec_of(const Device& device, std::span<const graph::DataPtr> inputs,
                     std::span<const ops::Donation> donations) {
   ProgramSpec spec{.options = compile_options_key(platform()),
                    .donations = donations,
-                   .placement = device.placement()};
+                   .placement = device.placement(),
+                   .may_be_quick = may_be_quick(device)};
   if (device.num_devices() == 1) return spec;  // nothing of it has a sharding
   for (const graph::DataPtr& input : inputs) {
     spec.inputs.push_back(static_cast<const Array&>(*input).sharding());
@@ -95,24 +126,53 @@ CompileCache::Compile Programs::begin_compiling(const graph::Trace& trace, const
   if (base::settings().hlo_debug()) {
     known_as = std::exchange(program.text, lower(client_, trace, spec, numbers, true, bounds).text);
   }
-  return [compilation =
-              Compilation(client_.shared_from_this(), spec, std::move(program.text), known_as),
-          floats = std::move(program.floats), ints = std::move(program.ints),
-          input_dims = std::move(program.leaves), output_dims = std::move(program.roots),
+  Compilation compilation(client_.shared_from_this(), spec, std::move(program.text), known_as);
+  const auto lowered =
+      std::make_shared<const Lowered>(Lowered{std::move(compilation), std::move(program)});
+  return [this, lowered, key = key_of(spec), tier = spec.may_be_quick ? Tier::kFirst : Tier::kOnly,
           num_donations = spec.donations.size(), start, seconds] {
-    Compiled compiled = compilation.run();
+    Compiled compiled = counted(lowered->compilation.run(tier));
     if (compiled.was_compiled) {
       const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
       *seconds = elapsed.count();
     }
     aliases.record(static_cast<double>(num_donations));
-    CompiledProgram result = program_of(compilation, std::move(compiled));
-    result.floats = floats;
-    result.ints = ints;
-    result.input_dims = input_dims;
-    result.output_dims = output_dims;
+    const bool is_quick = compiled.is_quick;
+    CompiledProgram result = lowered->with(std::move(compiled));
+    if (is_quick) result.quick = quick_program(lowered, key);
     return std::make_shared<const CompiledProgram>(std::move(result));
   };
+}
+
+// It holds the client until it is launched often or dropped, and is dropped when that is closed.
+std::shared_ptr<QuickProgram> Programs::quick_program(std::shared_ptr<const Lowered> lowered,
+                                                      const base::Hash128& key) {
+  return std::make_shared<QuickProgram>([this, lowered = std::move(lowered), key] {
+    full_compilations_.add([this, lowered, key] { compile_fully(*lowered, key); });
+  });
+}
+
+// The quick program stays if this fails.
+void Programs::compile_fully(const Lowered& lowered, const base::Hash128& key) noexcept {
+  static base::Counter& failures = base::counter("FullCompileFailure");
+  const std::string name = base::str("program ", base::to_string(key).substr(0, 8));
+  std::string told;
+  try {
+    const auto start = std::chrono::steady_clock::now();
+    Compiled compiled = lowered.compilation.run(Tier::kSecond);
+    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
+    const char* const from = compiled.was_compiled ? "compiled" : "loaded";
+    const auto program = std::make_shared<const CompiledProgram>(lowered.with(std::move(compiled)));
+    told = cache_.replace_quick(key, program)
+               ? base::str(name, " was ", from, " with all optimizations in the background, in ",
+                           elapsed.count(), " s, and replaces the quick one\n")
+               : base::str(name, " was ", from, " with all optimizations, and had been dropped\n");
+  } catch (const std::exception& error) {
+    failures.add();
+    told = base::str(name, " stays the quick one: compiling it with all optimizations failed: ",
+                     error.what(), "\n");
+  }
+  if (debug_level() > 0) write_explanation(told);
 }
 
 // False if the graph is to be compiled for its own sizes.
@@ -178,9 +238,11 @@ FoundProgram Programs::find(const graph::Trace& trace, ProgramSpec spec,
   return found;
 }
 
-CompiledProgramPtr Programs::find(const std::string& text, const ProgramSpec& spec) {
+CompiledProgramPtr Programs::find(const std::string& text, ProgramSpec spec) {
+  spec.may_be_quick = false;
   const auto compile = [compilation = Compilation(client_.shared_from_this(), spec, text)] {
-    return std::make_shared<const CompiledProgram>(program_of(compilation, compilation.run()));
+    return std::make_shared<const CompiledProgram>(
+        program_of(compilation, counted(compilation.run())));
   };
   return cache_.find_or_compile(key_of(spec), compile);
 }
@@ -195,5 +257,7 @@ std::int64_t num_compiled() { return compile_count.load(std::memory_order_relaxe
 void set_constants_stay(bool stay) { constants_stay.store(stay); }
 
 void set_is_replica(bool is_one) { is_replica.store(is_one); }
+
+void set_determinism(bool (*is_asked_for)()) { determinism_is_asked_for.store(is_asked_for); }
 
 }  // namespace torch_xla::runtime

@@ -17,6 +17,7 @@
 #include "runtime/compile_cache.h"
 #include "runtime/persistent_cache.h"
 #include "runtime/program_spec.h"
+#include "runtime/tiers.h"
 
 namespace torch_xla::runtime {
 
@@ -58,8 +59,8 @@ class Programs {
   FoundProgram find(const graph::Trace& trace, ProgramSpec spec,
                     const std::function<void()>& before_compiling = {},
                     bool may_be_bounded = false);
-  // Of a StableHLO module, for which `spec.program` stands.
-  CompiledProgramPtr find(const std::string& text, const ProgramSpec& spec);
+  // Of a StableHLO module, for which `spec.program` stands; compiled with all optimizations.
+  CompiledProgramPtr find(const std::string& text, ProgramSpec spec);
   // What one of them gave before, or null. Blocks while it is compiled.
   CompiledProgramPtr find(const base::Hash128& key) { return cache_.find(key); }
 
@@ -67,6 +68,7 @@ class Programs {
   std::size_t size() const { return cache_.size(); }
   // Those that run end well.
   void clear() {
+    full_compilations_.clear();
     cache_.clear();
     bounded_graphs_.clear();
   }
@@ -74,16 +76,22 @@ class Programs {
   void close();
 
  private:
+  struct Lowered;
+
   CompileCache::Compile begin_compiling(const graph::Trace& trace, const ProgramSpec& spec,
                                         const ops::Numbers& numbers,
                                         const std::shared_ptr<double>& seconds,
                                         const ops::Bounds* bounds = nullptr);
   bool find_bounded(const graph::Trace& trace, ProgramSpec spec,
                     const std::function<void()>& before_compiling, FoundProgram& found);
+  std::shared_ptr<QuickProgram> quick_program(std::shared_ptr<const Lowered> lowered,
+                                              const base::Hash128& key);
+  void compile_fully(const Lowered& lowered, const base::Hash128& key) noexcept;
 
   Client& client_;
   CompileCache cache_;
   BoundedGraphs bounded_graphs_;
+  FullCompilations full_compilations_;
   PersistentCache persistent_cache_;
 };
 
@@ -95,7 +103,11 @@ std::int64_t num_compiled();
 void set_constants_stay(bool stay);
 
 // Whether this process is one of several replicas, whose programs are to be the same though each
-// has numbers of its own (seen_numbers.h).
+// has numbers of its own (seen_numbers.h). They are compiled once, with all optimizations.
 void set_is_replica(bool is_one);
+
+// Says whether results must be the same in each run; asked for each launch. Then no program is
+// compiled quickly first.
+void set_determinism(bool (*is_asked_for)());
 
 }  // namespace torch_xla::runtime

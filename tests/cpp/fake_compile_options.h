@@ -1,10 +1,11 @@
 // What the fake plugin reads of XLA's CompileOptionsProto: how many devices a program is for, and
-// which.
+// which, and the names of XLA's flags.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <stdexcept>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -17,6 +18,7 @@ struct CompileOptions {
   bool is_portable = false;
   bool use_spmd_partitioning = false;
   std::vector<int> device_assignment;  // [replica][partition]; empty: the first devices
+  std::vector<std::string> flags = {};
 
   int num_devices() const { return num_replicas * num_partitions; }
 };
@@ -92,6 +94,11 @@ inline CompileOptions parse_compile_options(std::string_view bytes) {
   CompileOptions result;
   for (ProtoReader option(bytes); option.next();) {
     if (option.number == 4) result.is_portable = option.integer != 0;
+    if (option.number == 7) {
+      for (ProtoReader flag(option.content); flag.next();) {
+        if (flag.number == 1) result.flags.emplace_back(flag.content);
+      }
+    }
     if (option.number != 3) continue;
     for (ProtoReader build(option.content); build.next();) {
       if (build.number == 4) result.num_replicas = static_cast<int>(build.integer);

@@ -477,6 +477,8 @@ FAKE(PJRT_Client_Compile) {
   args->executable =
       new_executable(args->client, std::string(args->program->code, args->program->code_size),
                      std::string(args->compile_options, args->compile_options_size));
+  const std::lock_guard lock(control().mutex);
+  for (const std::string& flag : args->executable->options.flags) ++control().calls[flag];
 }
 
 FAKE(PJRT_LoadedExecutable_Destroy) { delete args->executable; }

@@ -24,6 +24,7 @@ namespace torch_xla::testing {
 // - "Meeting": its waiting there for the others (waiting() alone);
 // - "Mismatch": a meeting of those who do not take part in the same (calls() alone);
 // - "Transfer": a copy to the host;
+// - "xla_...": a compilation with that flag of XLA's (calls() alone);
 // - "Allocation": what Execute still has to do when it has taken the donated arguments.
 // A device that fails before it comes to a collective keeps the others waiting, as real ones do.
 class FakePlugin {

@@ -35,6 +35,7 @@ TEST(specs_that_differ_in_one_field_have_different_keys) {
       {.placement = {.num_partitions = 2, .device_assignment = {1, 0}}},
       {.placement = {.device_assignment = {0, 1}}},
       {.placement = {.replica_group = {0, 1}, .device_assignment = {0, 1}}},
+      {.may_be_quick = true},
   };
   std::set<std::string> keys;
   for (const ProgramSpec& spec : specs) keys.insert(base::to_string(key_of(spec)));

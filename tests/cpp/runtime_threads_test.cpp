@@ -14,6 +14,7 @@ using testing::AsyncFake;
 using testing::Counts;
 using testing::FakePlugin;
 using testing::Floats;
+using testing::multiply;
 using testing::Session;
 using testing::tensor;
 using testing::Tensor;
@@ -83,6 +84,25 @@ TEST(threads_that_need_one_program_compile_it_once) {
   opener.join();
   EXPECT_EQ(counts.compiled(), 1);
   EXPECT_EQ(counts.executed(), 4);
+}
+
+TEST(programs_that_differ_are_compiled_at_the_same_time) {
+  const AsyncFake fake(2);
+  runtime::client();
+  fake.hang("PJRT_Client_Compile");
+  std::thread opener([&] {
+    EXPECT(testing::eventually([&] { return fake.waiting("PJRT_Client_Compile") == 3; }));
+    fake.release();
+  });
+  // Two graphs on one device, and another one on the other.
+  run_threads(3, [&](int i) {
+    const Tensor a = tensor(runtime::device(i / 2), {1, 2});
+    const Tensor b = i == 0 ? add(a, a) : multiply(a, a);
+    const Tensor c = i == 2 ? multiply(b, b) : b;
+    const Floats expected[] = {{2, 4}, {1, 4}, {1, 16}};
+    must(values_of(c) == expected[i], "the result");
+  });
+  opener.join();
 }
 
 TEST(one_thread_reads_what_another_one_computes) {

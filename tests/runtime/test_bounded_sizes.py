@@ -49,6 +49,22 @@ def attend(x: Tensor) -> Tensor:
     return functional.scaled_dot_product_attention(x[:, None, -1:], x[:, None], x[:, None])
 
 
+def gradient(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    def of(x: Tensor) -> Tensor:
+        x = x.detach().requires_grad_()
+        return torch.autograd.grad(function(x).sum(), x)[0]
+
+    return of
+
+
+def halves(x: Tensor) -> Tensor:
+    return x[:, torch.arange(x.shape[1], device=x.device) // 2]
+
+
+def most_of_fifty(x: Tensor) -> Tensor:
+    return (torch.arange(50.0, device=x.device) * 7).cos().topk(x.shape[1]).values * x[0, :, 0]
+
+
 FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "pointwise": lambda x: (x * 2 + 1).exp(),
     "infinities behind": lambda x: (1 / (x - x)).nan_to_num(0.0).sum(),
@@ -67,6 +83,15 @@ FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "reshaped": lambda x: x.reshape(2, -1, 2, 2).transpose(1, 2) + 1,
     "indices from the end": lambda x: x[:, torch.arange(x.shape[1], device=x.device) - x.shape[1]],
     "mask": lambda x: x.masked_fill(x > 0, 0).tril(),
+    "mean loss": lambda x: functional.mse_loss(x, x.cos()),
+    "summed loss": lambda x: functional.smooth_l1_loss(x, x.cos(), reduction="sum"),
+    "each loss": lambda x: functional.huber_loss(x, x.cos(), reduction="none"),
+    "gradient of mean loss": gradient(lambda x: functional.huber_loss(x, x.detach().cos())),
+    "gradient of summed loss": gradient(
+        lambda x: functional.smooth_l1_loss(x, x.detach().cos(), reduction="sum")
+    ),
+    "gradient of picked rows": gradient(lambda x: halves(x) * halves(x)),
+    "greatest of fifty": most_of_fifty,
 }
 
 
