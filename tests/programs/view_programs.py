@@ -53,6 +53,12 @@ def overlaps_itself(tensor: torch.Tensor) -> bool:
     return len(places) != len(set(places))
 
 
+def overlaps_without_a_word(tensor: torch.Tensor) -> bool:
+    """Whether writes depend on their order; where a stride is 0 PyTorch refuses them."""
+    is_expanded = any(n > 1 and s == 0 for n, s in zip(tensor.shape, tensor.stride(), strict=True))
+    return not is_expanded and overlaps_itself(tensor)
+
+
 def shares_memory(a: torch.Tensor, b: torch.Tensor) -> bool:
     return a.untyped_storage()._cdata == b.untyped_storage()._cdata
 
@@ -301,9 +307,7 @@ class ProgramMaker:
     def write(self) -> str:
         name = self.tensor()
         t = self.value(name)
-        if overlaps_itself(t) and not any(
-            stride == 0 and size > 1 for size, stride in zip(t.shape, t.stride(), strict=True)
-        ):
+        if overlaps_without_a_word(t):
             return ""
         kind = self.rng.random()
         if kind < 0.4:
@@ -319,6 +323,7 @@ class ProgramMaker:
     def operand(self, t: torch.Tensor, written: torch.Tensor | None = None) -> str:
         """What to write into `t`: another variable, one of its own views, or a new tensor. Where
         indices say what `t` is a copy of, `written` is what they are of."""
+        target = t if written is None else written
         if self.chance(0.35):
             for name in self.rng.sample(list(self.run.tensors()), len(self.run.tensors())):
                 other = self.value(name)
@@ -328,9 +333,10 @@ class ProgramMaker:
                     continue
                 if not fits:
                     continue
-                target = t if written is None else written
                 return name if has_defined_writes(target, other) else f"{name}.clone()"
-        return self.like(t.shape, self.rng.choice([t.dtype, t.dtype, self.dtype()]))
+        source = self.like(t.shape, self.rng.choice([t.dtype, t.dtype, self.dtype()]))
+        known = self.run.tensors().get(source)
+        return source if known is None or has_defined_writes(target, known) else f"{source}.clone()"
 
     def arithmetic(self, name: str, t: torch.Tensor) -> str:
         op = self.rng.choice(["add_", "sub_", "mul_"])
@@ -375,6 +381,8 @@ class ProgramMaker:
         try:
             part = eval(f"t[{subscript}]", {"t": t})
         except (IndexError, RuntimeError):
+            return ""
+        if overlaps_without_a_word(part):
             return ""
         return self.rng.choice(
             [

@@ -339,6 +339,16 @@ def test_indexed_writes_of_what_is_written_are_refused(device):
     assert x.tolist() == [[0, 1], [2, 3]]
 
 
+def test_conjugates_of_what_is_written_are_copies():
+    def program(device):
+        x = torch.tensor([1 + 2j, 3 - 1j, 5j], device=device)
+        x[torch.tensor([0, 1], device=device)] = x[2:].conj()
+        x[torch.tensor([2], device=device)] = x[2:].conj()
+        return x
+
+    assert torch.equal(program("xla").cpu(), program("cpu"))
+
+
 def test_reshaped_result_of_a_write_that_reads_what_it_writes():
     """XLA:CPU once read `x[:, 1:2]` after it was overwritten."""
 
