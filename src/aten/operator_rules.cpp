@@ -39,6 +39,7 @@ constexpr OperatorRules kRules[] = {
     {.name = "_fft_r2c", .layout = Layout::kTransformOfReals},
     {.name = "_foreach_abs", .check_in_place = check_abs_in_place},
     {.name = "_foreach_pow.Scalar", .check = check_exponent_of_list},
+    {.name = "_index_put_impl", .reads = {{kWhole}, {kAny}}},  // check_put has looked
     {.name = "_linalg_solve_ex", .factors = {"torch.linalg.solve_ex", info_of_results}},
     {.name = "_native_batch_norm_legit",
      .out = {.dtype_error = kScalarType},
