@@ -24,7 +24,7 @@ from torch.distributed.tensor.parallel import (
     RowwiseParallel,
     parallelize_module,
 )
-from training_programs import batches, check, mlp, train
+from training_programs import MODELS, batches, check, full, is_block, mlp, train
 
 import torch_xla
 import torch_xla.debug.metrics as metrics
@@ -41,10 +41,6 @@ def sharded(**options: Any) -> Any:
         fully_shard(module, mesh=mesh, **options)
     assert all(parameter.device.type == "xla" for parameter in parameters)
     return model
-
-
-def full(model: Any) -> dict[str, torch.Tensor]:
-    return {key: value.full_tensor() for key, value in model.state_dict().items()}
 
 
 def by_step(optimizer: torch.optim.Optimizer) -> None:
@@ -67,6 +63,17 @@ def training() -> None:
         norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0).full_tensor()
         assert 0 < norm.item() < 100
     assert not any("fsdp::" in name for name in metrics.counter_names())  # no fallback
+
+
+def models() -> None:
+    mesh = init_device_mesh("xla", (xr.world_size(),))
+    for make, of_one_device in MODELS[1:]:
+        torch.manual_seed(7)
+        model: Any = make()
+        for module in filter(is_block, list(model.modules())):
+            fully_shard(module, mesh=mesh)
+        fully_shard(model, mesh=mesh)
+        check(train(model, by_step), full(model), of_one_device)
 
 
 def accumulation() -> None:
@@ -179,7 +186,7 @@ def in_group(way: Callable[[], None]) -> None:
 
 WAYS = {
     way.__name__: functools.partial(in_group, way)
-    for way in (training, accumulation, mixed_precision, offloaded, memory, meshes)
+    for way in (training, models, accumulation, mixed_precision, offloaded, memory, meshes)
 }
 
 

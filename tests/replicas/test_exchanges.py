@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 FOLDER = pathlib.Path(__file__).parent
-SHARDED = "training accumulation mixed_precision offloaded memory"
+SHARDED = "training models accumulation mixed_precision offloaded memory"
 
 
 def run(
@@ -62,7 +62,10 @@ def test_exchanges_inside_of_functions():
 @pytest.mark.parametrize("start", ["launch", "torchrun"])
 def test_training_is_that_of_one_device(start):
     program = str(FOLDER / "training_programs.py")
-    names = "optimizer_step norms torch_norms ddp tensor_parallel zero fsdp pipeline"
+    names = (
+        "optimizer_step torch_norms ddp tensor_parallel zero torch_zero fsdp fsdp_of_others "
+        "pipeline"
+    )
     if start == "launch":
         out = run([program], 2)
     else:  # the same but for how replicas find each other

@@ -14,7 +14,6 @@ import training_programs
 from torch import nn
 
 import torch_xla
-import torch_xla.core.functions as xf
 import torch_xla.core.xla_model as xm
 import torch_xla.distributed.data_parallel as dp
 import torch_xla.runtime as xr
@@ -40,16 +39,9 @@ def exchanges() -> None:
 
 def training() -> None:
     """Twice with the same context: the optimizers go on where they were."""
-
-    def norm(features: int) -> nn.Module:
-        return xf.SyncBatchNorm(features)
-
-    for make, with_norms in (
-        (training_programs.mlp, training_programs.mlp),
-        (training_programs.cnn, lambda: training_programs.cnn(norm)),
-    ):
+    for make, of_one_device in training_programs.MODELS:
         torch.manual_seed(7)
-        model = dp.DataParallel(with_norms(), torch_xla.devices())
+        model = dp.DataParallel(make(), torch_xla.devices())
         compiled, _ = torch_xla._XLAC._computation_stats()
         parts = [list(training_programs.batches(rank, SIZE)) for rank in range(SIZE)]
         steps = [part for step in zip(*parts, strict=True) for part in step]
@@ -59,7 +51,7 @@ def training() -> None:
         # All devices run the same programs: the first step's, and that of those behind it.
         assert torch_xla._XLAC._computation_stats()[0] - compiled <= 4
         mean = [sum(step) / SIZE for step in zip(*losses, strict=True)]
-        want_losses, want = training_programs.expected(make, SIZE)
+        want_losses, want = training_programs.expected(of_one_device, SIZE)
         torch.testing.assert_close(mean, want_losses, rtol=1e-4, atol=1e-5)
         for replica in model.models:
             got = {key: value.cpu() for key, value in replica.state_dict().items()}

@@ -10,9 +10,17 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+import torch.distributed.optim as distributed_optim
 import ways
 from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
+from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    RowwiseParallel,
+    parallelize_module,
+)
 
 import torch_xla
 import torch_xla.core.functions as xf
@@ -57,6 +65,17 @@ class Gpt(nn.Module):
         mask = torch.full((8, 8), float("-inf"), device=x.device).triu(1)
         hidden = self.tokens(tokens) + self.places.weight
         return self.head(self.block(hidden, mask)[:, -1])
+
+
+def synchronized_cnn() -> nn.Module:
+    def norm(features: int) -> nn.Module:
+        return xf.SyncBatchNorm(features)
+
+    return cnn(norm)
+
+
+# What replicas train, and what one device does.
+MODELS = ((mlp, mlp), (Gpt, Gpt), (synchronized_cnn, cnn))
 
 
 def batches(rank: int, size: int, steps: int = STEPS) -> Iterator[tuple[Tensor, Tensor]]:
@@ -118,19 +137,10 @@ def right_on_the_first(make: Callable[[], nn.Module]) -> nn.Module:
 
 
 def by_optimizer_step() -> None:
-    for make in (mlp, Gpt):
+    for make, of_one_device in MODELS:
         model = right_on_the_first(make)
         xm.broadcast_master_param(model)
-        check(train(model, xm.optimizer_step), model, make)
-
-
-def with_synchronized_norms() -> None:
-    def norm(features: int) -> nn.Module:
-        return xf.SyncBatchNorm(features)
-
-    torch.manual_seed(7)
-    model = cnn(norm).to("xla")
-    check(train(model, xm.optimizer_step), model, cnn)
+        check(train(model, xm.optimizer_step), model, of_one_device)
 
 
 def with_synchronized_norms_of_torch() -> None:
@@ -153,23 +163,16 @@ def with_synchronized_norms_of_torch() -> None:
 def by_ddp() -> None:
     dist.init_process_group("xla", init_method="xla://")
     assert (dist.get_rank(), dist.get_world_size()) == (xr.global_ordinal(), xr.world_size())
-    for make in (mlp, Gpt):
+    for make, of_one_device in MODELS:
         model = right_on_the_first(make)
         replicated = nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)
-        check(train(replicated, lambda optimizer: optimizer.step()), replicated, make)
+        losses = train(replicated, lambda optimizer: optimizer.step())
+        check(losses, replicated, of_one_device)
     dist.destroy_process_group()
 
 
 def by_tensor_parallel() -> None:
     """Each replica has a part of each layer, and all of the batch."""
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
-    from torch.distributed.tensor.parallel import (
-        ColwiseParallel,
-        RowwiseParallel,
-        parallelize_module,
-    )
-
     dist.init_process_group("xla", init_method="xla://")
     size = xr.world_size()
     mesh = init_device_mesh("xla", (size,))
@@ -178,14 +181,23 @@ def by_tensor_parallel() -> None:
     assert spread.to_local().device.type == "xla" and spread.to_local().size(0) < 5
     assert torch.equal(spread.full_tensor().cpu(), whole)
     assert torch.equal((spread.redistribute(mesh, [Replicate()]) * 2).to_local().cpu(), whole * 2)
+    train_in_parts(mlp, "0", "2", mesh)
+    train_in_parts(Gpt, "block.linear1", "block.linear2", mesh)
+    dist.destroy_process_group()
+
+
+def train_in_parts(make: Callable[[], nn.Module], first: str, second: str, mesh: Any) -> None:
+    """The first layer's columns, and the second one's rows, are spread."""
+    size = xr.world_size()
     torch.manual_seed(7)
     model = parallelize_module(
-        mlp().to("xla"),
+        make().to("xla"),
         mesh,
         # What is local does not say how wide the others are, where parts are uneven.
-        {"0": ColwiseParallel(use_local_output=False), "2": RowwiseParallel()},
+        {first: ColwiseParallel(use_local_output=False), second: RowwiseParallel()},
     )
-    assert model[0].weight.to_local().size(0) <= -(-model[0].weight.size(0) // size)
+    weight: Any = model.get_submodule(first).weight
+    assert weight.to_local().size(0) <= -(-weight.size(0) // size)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, foreach=False)
     losses = []
     for step in zip(*(batches(rank, size) for rank in range(size)), strict=True):
@@ -196,25 +208,30 @@ def by_tensor_parallel() -> None:
         optimizer.step()
         torch_xla.sync()
         losses.append(loss.item())
-    want_losses, want = expected(mlp, size)
+    want_losses, want = expected(make, size)
     torch.testing.assert_close(losses, want_losses, rtol=1e-4, atol=1e-5)
-    got = {
-        key: (value.full_tensor() if hasattr(value, "full_tensor") else value).cpu()
+    got = {key: value.cpu() for key, value in full(model).items()}
+    torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
+
+
+def full(model: nn.Module) -> dict[str, Tensor]:
+    """The state of a model of which some is spread."""
+    return {
+        key: value.full_tensor() if isinstance(value, DTensor) else value
         for key, value in model.state_dict().items()
     }
-    torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
-    dist.destroy_process_group()
 
 
 def by_zero() -> None:
     """The optimizer's state is spread; 3 and 16 rows divide into 2 parts unevenly and evenly."""
-    torch.manual_seed(7)
-    model = mlp().to("xla")
-    optimizer = ZeroRedundancyOptimizer(
-        model.parameters(), torch.optim.SGD, grad_clipping=False, lr=0.1, momentum=0.9
-    )
-    losses = train(model, lambda _: optimizer.step())
-    check(losses, model, mlp)
+    for make, of_one_device in reversed(MODELS):
+        torch.manual_seed(7)
+        model = make().to("xla")
+        optimizer = ZeroRedundancyOptimizer(
+            model.parameters(), torch.optim.SGD, grad_clipping=False, lr=0.1, momentum=0.9
+        )
+        losses = train(model, lambda _, optimizer=optimizer: optimizer.step())
+        check(losses, model, of_one_device)
     (momentum, *_) = optimizer.base_optimizer.state.values()
     assert momentum["momentum_buffer"].size(0) == -(-16 // xr.world_size())
     # Clipped: the norm is that of the averaged gradients.
@@ -231,6 +248,23 @@ def by_zero() -> None:
     for old, parameter in zip(before, model.parameters(), strict=True):
         moved = (old - parameter.detach()).cpu()
         torch.testing.assert_close(moved, torch.full_like(moved, mean / norm), rtol=1e-3, atol=1e-5)
+
+
+def by_zero_of_torch() -> None:
+    """The state of each parameter is with one of the replicas, which tells the others."""
+    dist.init_process_group("xla", init_method="xla://")
+    for make, of_one_device in MODELS:
+        model = nn.parallel.DistributedDataParallel(right_on_the_first(make))
+        optimizer = distributed_optim.ZeroRedundancyOptimizer(
+            model.parameters(), torch.optim.SGD, lr=0.1, momentum=0.9
+        )
+        losses = train(model, lambda _, optimizer=optimizer: optimizer.step())
+        check(losses, model, of_one_device)
+        optimizer.consolidate_state_dict(to=xr.world_size() - 1)
+        if xr.global_ordinal() == xr.world_size() - 1:
+            state = optimizer.state_dict()["state"]
+            assert len(state) == len(list(model.parameters()))
+    dist.destroy_process_group()
 
 
 def by_fsdp() -> None:
@@ -251,17 +285,29 @@ def by_fsdp() -> None:
         check_gradients_held_back(module)
         module.zero_grad()
         losses = train(module, lambda optimizer: optimizer.step())
-        part = {"model": module.state_dict(), "shard_metadata": module.get_shard_metadata()}
-        parts = xm.mesh_reduce("parts", part, list)
-        state = consolidate_sharded_state_dicts(
-            [each["model"] for each in parts], parts[0]["shard_metadata"]
-        )
-        check(losses, state, mlp)
+        check(losses, consolidated(module), mlp)
     for parameter in module.parameters():
         parameter.grad = torch.ones_like(parameter)
     norm = module.clip_grad_norm_(1.0)
     count = sum(parameter.numel() for parameter in module.parameters()) * xr.world_size()
     assert abs(norm.item() - count**0.5) < 1e-3
+
+
+def by_fsdp_of_other_models() -> None:
+    for make, of_one_device in MODELS[1:]:
+        torch.manual_seed(7)
+        policy = functools.partial(wrap.lambda_auto_wrap_policy, lambda_fn=is_block)
+        module = XlaFullyShardedDataParallel(make(), auto_wrap_policy=policy)
+        losses = train(module, lambda optimizer: optimizer.step())
+        check(losses, consolidated(module), of_one_device)
+
+
+def consolidated(module: Any) -> dict[str, Tensor]:
+    part = {"model": module.state_dict(), "shard_metadata": module.get_shard_metadata()}
+    parts = xm.mesh_reduce("parts", part, list)
+    return consolidate_sharded_state_dicts(
+        [each["model"] for each in parts], parts[0]["shard_metadata"]
+    )
 
 
 def check_gradients_held_back(module: Any) -> None:
@@ -320,14 +366,19 @@ def is_linear(module: nn.Module) -> bool:
     return isinstance(module, nn.Linear)
 
 
+def is_block(module: nn.Module) -> bool:
+    return isinstance(module, (nn.TransformerEncoderLayer, nn.Conv2d))
+
+
 WAYS = {
     "optimizer_step": by_optimizer_step,
-    "norms": with_synchronized_norms,
     "torch_norms": with_synchronized_norms_of_torch,
     "ddp": by_ddp,
     "tensor_parallel": by_tensor_parallel,
     "zero": by_zero,
+    "torch_zero": by_zero_of_torch,
     "fsdp": by_fsdp,
+    "fsdp_of_others": by_fsdp_of_other_models,
     "pipeline": by_pipeline,
 }
 

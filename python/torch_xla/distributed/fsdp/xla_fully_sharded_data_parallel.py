@@ -142,10 +142,7 @@ class XlaFullyShardedDataParallel(nn.Module):
         self.register_load_state_dict_pre_hook(_find_inside)  # type: ignore[no-untyped-call]
         self.compute_dtype = compute_dtype
         self._dividing: list[Any] = []
-        target = buffer_dtype or compute_dtype
-        for buffer in module.buffers():
-            if target is not None and buffer.is_floating_point():
-                buffer.data = buffer.data.to(target)
+        self._place_buffers(buffer_dtype or compute_dtype)
         if self.group.size > 1:
             self._spread()
             if execute_sharding_on_init:
@@ -157,6 +154,16 @@ class XlaFullyShardedDataParallel(nn.Module):
             return super().__getattr__(name)
         except AttributeError:
             return getattr(super().__getattr__("module"), name)
+
+    def _place_buffers(self, dtype: torch.dtype | None) -> None:
+        """Each replica has all of them, on its device as the parameters' rows."""
+        placed: dict[int, Tensor] = {}
+        for owner in self.module.modules():
+            for name, buffer in owner.named_buffers(recurse=False, remove_duplicate=False):
+                device = "xla" if self.group.size > 1 else buffer.device
+                of_floats = dtype if buffer.is_floating_point() else None
+                placed.setdefault(id(buffer), buffer.to(device=device, dtype=of_floats))
+                owner._buffers[name] = placed[id(buffer)]
 
     def _spread(self) -> None:
         """Keep this replica's rows of the parameters that are in no wrapper inside."""
