@@ -276,7 +276,9 @@ def test_who_waits_for_a_process_that_goes_on_compiles_nothing(tmp_path, compili
 
 
 def test_waiting_ends_with_an_interrupt(tmp_path, compiling_replica):
-    second = start_replica(1, tmp_path, LARGE)
+    # What a shell starts in the background ignores interrupts, and so would this.
+    heeding = "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    second = start_replica(1, tmp_path, heeding + LARGE)
     read_until(second, WAITS)
     second.send_signal(signal.SIGINT)
     out, err = second.communicate(timeout=30)
