@@ -14,7 +14,7 @@ import sys
 import pytest
 from processes import run_in_process
 
-FAKE = sorted(pathlib.Path(__file__).parents[2].glob("build/*/*fake_plugin.so"))
+FAKE = sorted(pathlib.Path(__file__).parents[2].glob("build/release/*fake_plugin.so"))
 PROGRAM = """
 import json
 import torch
