@@ -88,6 +88,7 @@ inline bool is_whole(const Sharding* sharding) {
 inline Shape local_shape(const Shape& shape, const Sharding* sharding) {
   return is_whole(sharding) ? shape : sharding->local_shape(shape);
 }
+
 // Copies between a dense array of `shape` and the memory of one of its shards, which holds `slice`
 // in its first elements along each dimension. `gather` leaves the padding as it is.
 void gather(const void* whole, const Shape& shape, const Slice& slice, void* local,
