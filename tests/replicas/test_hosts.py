@@ -118,7 +118,6 @@ def test_training_goes_on_from_its_checkpoint_when_restarted(make_hosts, tmp_pat
 
 def test_replicas_grow_by_nothing_from_step_to_step():
     program = str(FOLDER / "long_training.py")
-    # What fills in the first hundreds of steps, histories and samples of metrics, is full then.
     assert "4000 steps of 2 replicas" in run([program, "--steps", "4000"], 2, **ENVIRONMENT)
 
 
