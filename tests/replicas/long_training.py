@@ -22,9 +22,9 @@ import torch_xla
 import torch_xla.core.xla_model as xm
 import torch_xla.runtime as xr
 
-# What is kept grows in the first 2,000 steps (histories, samples of metrics: some 2 MB), and now and
-# then by a worker's buffers, once. A leak shows in the third quarter of the steps and in the fourth:
-# one of 0.1 KB for each step in 20,000.
+# What is kept grows in the first 2,000 steps (histories, samples of metrics: some 2 MB), and now
+# and then by a worker's buffers, once. A leak shows in the third quarter of the steps and in the
+# fourth: one of 0.1 KB for each step in 20,000.
 MOST_MEGABYTES = 0.5
 MEETING_STEPS = 50
 
