@@ -49,22 +49,40 @@ def cnn(norm: Callable[[int], nn.Module] = nn.BatchNorm2d) -> nn.Module:
     )  # fmt: skip
 
 
-class Gpt(nn.Module):
-    """A small GPT-2: what comes after the tokens that the numbers stand for."""
+class Tokens(nn.Module):
+    """Vectors of the tokens that the numbers stand for, and of their places."""
 
     def __init__(self) -> None:
         super().__init__()
         self.tokens, self.places = nn.Embedding(16, 16), nn.Embedding(8, 16)
-        self.block = nn.TransformerEncoderLayer(
-            16, 2, 32, dropout=0.0, activation="gelu", batch_first=True, norm_first=True
-        )
-        self.head = nn.Linear(16, 3)
 
     def forward(self, x: Tensor) -> Tensor:
         tokens = (x * 2).round().long().clamp(-8, 7) + 8
-        mask = torch.full((8, 8), float("-inf"), device=x.device).triu(1)
-        hidden = self.tokens(tokens) + self.places.weight
-        return self.head(self.block(hidden, mask)[:, -1])
+        return self.tokens(tokens) + self.places.weight
+
+
+class Block(nn.TransformerEncoderLayer):
+    """Each place attends to those before it."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            16, 2, 32, dropout=0.0, activation="gelu", batch_first=True, norm_first=True
+        )
+
+    def forward(self, x: Tensor) -> Tensor:  # type: ignore[override]
+        return super().forward(x, torch.full((8, 8), float("-inf"), device=x.device).triu(1))
+
+
+class Head(nn.Linear):
+    """Of what stands at the last place."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x[:, -1])
+
+
+def gpt(blocks: int = 1) -> nn.Sequential:
+    """A small GPT-2."""
+    return nn.Sequential(Tokens(), *(Block() for _ in range(blocks)), Head(16, 3))
 
 
 def synchronized_cnn() -> nn.Module:
@@ -75,7 +93,7 @@ def synchronized_cnn() -> nn.Module:
 
 
 # What replicas train, and what one device does.
-MODELS = ((mlp, mlp), (Gpt, Gpt), (synchronized_cnn, cnn))
+MODELS = ((mlp, mlp), (gpt, gpt), (synchronized_cnn, cnn))
 
 
 def batches(rank: int, size: int, steps: int = STEPS) -> Iterator[tuple[Tensor, Tensor]]:
@@ -182,7 +200,7 @@ def by_tensor_parallel() -> None:
     assert torch.equal(spread.full_tensor().cpu(), whole)
     assert torch.equal((spread.redistribute(mesh, [Replicate()]) * 2).to_local().cpu(), whole * 2)
     train_in_parts(mlp, "0", "2", mesh)
-    train_in_parts(Gpt, "block.linear1", "block.linear2", mesh)
+    train_in_parts(gpt, "1.linear1", "1.linear2", mesh)
     dist.destroy_process_group()
 
 
@@ -330,36 +348,55 @@ def check_gradients_held_back(module: Any) -> None:
     module.zero_grad()
 
 
+def in_stages(model: nn.Sequential, size: int) -> list[nn.Sequential]:
+    """The layers in so many parts, in which as many follow each other; the first and the last have
+    what is over."""
+    per_stage, over = divmod(len(model), size)
+    ends = [over // 2 + per_stage * (stage + 1) for stage in range(size - 1)] + [len(model)]
+    return [model[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+
+
 def by_pipeline() -> None:
-    """Each replica has a layer; what it computes goes to the next."""
+    """Each replica has some of the layers; what they compute goes to the next."""
     dist.init_process_group("xla", init_method="xla://")
-    rank, size, device = xr.global_ordinal(), xr.world_size(), torch.device("xla:0")
+    size = xr.world_size()
     for schedule_class in (ScheduleGPipe, Schedule1F1B):
         torch.manual_seed(7)
-        whole = [nn.Sequential(nn.Linear(8, 8), nn.Tanh()) for _ in range(size)]
-        layer = copy.deepcopy(whole[rank]).to(device)
-        schedule = schedule_class(
-            PipelineStage(layer, rank, size, device), 3, loss_fn=nn.functional.mse_loss
-        )
-        want_losses, losses = [], []
-        for x, _ in batches(0, 1):
-            given = (x.to(device),) if rank == 0 else ()
-            found: list[Tensor] = []
-            last = {"target": x.flip(1).to(device), "losses": found} if rank == size - 1 else {}
-            schedule.step(*given, **last)
-            losses += [sum(loss.item() for loss in found) / 3] if found else []
-            loss = nn.functional.mse_loss(nn.Sequential(*whole)(x), x.flip(1))
-            want_losses.append(loss.item())
-            loss.backward()
-            with torch.no_grad():
-                for parameter in (*layer.parameters(), *nn.Sequential(*whole).parameters()):
-                    parameter -= 0.1 * parameter.grad
-                    parameter.grad = None
-        if rank == size - 1:
-            torch.testing.assert_close(losses, want_losses, rtol=1e-4, atol=1e-5)
-        for got, want in zip(layer.parameters(), whole[rank].parameters(), strict=True):
-            torch.testing.assert_close(got.cpu(), want, rtol=1e-3, atol=1e-5)
+        layers = [nn.Sequential(nn.Linear(8, 8), nn.Tanh()) for _ in range(size)]
+        flipped = [(x, x.flip(1)) for x, _ in batches(0, 1)]
+        train_in_stages(nn.Sequential(*layers), flipped, schedule_class, nn.functional.mse_loss)
+        train_in_stages(gpt(size), list(batches(0, 1)), schedule_class, nn.functional.cross_entropy)
     dist.destroy_process_group()
+
+
+def train_in_stages(
+    whole: nn.Sequential,
+    samples: list[tuple[Tensor, Tensor]],
+    schedule_class: type[ScheduleGPipe | Schedule1F1B],
+    loss_of: Callable[[Tensor, Tensor], Tensor],
+) -> None:
+    rank, size, device = xr.global_ordinal(), xr.world_size(), torch.device("xla:0")
+    own = in_stages(whole, size)[rank]
+    stage = copy.deepcopy(own).to(device)
+    schedule = schedule_class(PipelineStage(stage, rank, size, device), 3, loss_fn=loss_of)
+    want_losses, losses = [], []
+    for x, y in samples:
+        given = (x.to(device),) if rank == 0 else ()
+        found: list[Tensor] = []
+        last = {"target": y.to(device), "losses": found} if rank == size - 1 else {}
+        schedule.step(*given, **last)
+        losses += [sum(loss.item() for loss in found) / 3] if found else []
+        loss = loss_of(whole(x), y)
+        want_losses.append(loss.item())
+        loss.backward()
+        with torch.no_grad():
+            for parameter in (*stage.parameters(), *whole.parameters()):
+                parameter -= 0.1 * parameter.grad
+                parameter.grad = None
+    if rank == size - 1:
+        torch.testing.assert_close(losses, want_losses, rtol=1e-4, atol=1e-5)
+    for got, want in zip(stage.parameters(), own.parameters(), strict=True):
+        torch.testing.assert_close(got.cpu(), want, rtol=1e-3, atol=1e-5)
 
 
 def is_linear(module: nn.Module) -> bool:
