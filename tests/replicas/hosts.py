@@ -152,8 +152,10 @@ class Hosts:
         for process in self.processes:
             try:
                 out, _ = process.communicate(timeout=max(0.1, deadline - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                raise AssertionError(f"{process.args} runs on after {timeout_s} s") from None
+            except subprocess.TimeoutExpired as late:
+                raise AssertionError(
+                    f"{process.args} runs on after {timeout_s} s\n{(late.output or b'').decode()}"
+                ) from None
             printed.append(out)
         assert self.pids() == []
         return printed

@@ -109,7 +109,7 @@ def test_training_goes_on_from_its_checkpoint_when_restarted(make_hosts, tmp_pat
     two = make_hosts(2)
     # An agent that starts its process again before the other one has noticed needs one more.
     two.torchrun([RESUMING, str(tmp_path)], restarts=3, **ENVIRONMENT)
-    first, second = two.run_out(200)
+    first, second = two.run_out(300)
     lives = [line for line in first.splitlines() if line.startswith("begins")]
     assert lives[0] == "begins at step 0" and set(lives[1:]) == {"begins at step 6"}
     assert "passed" in first

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from torch_xla import _XLAC
-from torch_xla._replicas import functional, meetings, world
+from torch_xla._replicas import functional, meetings, waiting, world
 from torch_xla._replicas.arguments import check_tensors
 from torch_xla._settings import settings
 
@@ -64,7 +64,7 @@ class _HandOver:
             "has ended, or waits for a message too, or one has failed"
             if is_decided
             else f"recv: nothing was sent on channel {channel_id} within "
-            f"{meetings.timeout().total_seconds():g} s"
+            f"{waiting.timeout().total_seconds():g} s"
         )
 
     def _wait(self, channel_id: int, receiver: int) -> bool:
@@ -73,7 +73,7 @@ class _HandOver:
         def is_decided() -> bool:
             return bool(self._sent.get(channel_id)) or self._has_failed or others <= self._silent()
 
-        limit = meetings.timeout()
+        limit = waiting.timeout()
         patience = datetime.timedelta(seconds=float(settings.wait_warning))
         if datetime.timedelta() < patience < limit:
             if self._changed.wait_for(is_decided, patience.total_seconds()):

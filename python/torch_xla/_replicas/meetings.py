@@ -6,7 +6,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import dataclasses
-import datetime
 import os
 import socket
 import sys
@@ -19,8 +18,8 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 
 from torch_xla import _XLAC
-from torch_xla._replicas import network, world
-from torch_xla._settings import settings
+from torch_xla._replicas import lives, network, world
+from torch_xla._replicas.waiting import absent, timeout, wait_for
 from torch_xla._spmd.mode import is_spmd
 
 if TYPE_CHECKING:
@@ -82,11 +81,6 @@ def _own() -> _Meetings:
         return _meetings[key]
 
 
-def timeout() -> datetime.timedelta:
-    """How long a replica waits for the others."""
-    return datetime.timedelta(seconds=float(settings.collective_timeout))
-
-
 def store() -> Any:
     """The job's store, which all replicas share."""
     in_threads = world.place_among_threads() is not None
@@ -105,14 +99,15 @@ def _store_of_processes() -> Any:
     if network.is_on_several_hosts():
         network.bound_waits_for_store(timeout().total_seconds())
     shared = PrefixStore("torch_xla", found)
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        # torchrun numbers them, and starts others in their places in the same store.
+        return PrefixStore(lives.join(shared, world.process_index(), world.process_count()), shared)
     _claim_place(shared)
     return shared
 
 
 def _claim_place(shared: Any) -> None:
     """Raises if another process is this replica too, or knows of another number of them."""
-    if "TORCHELASTIC_RUN_ID" in os.environ:
-        return  # torchrun numbers them, and starts others in their places in the same store
     rank, size = world.process_index(), world.process_count()
     own = f"process {os.getpid()} on {socket.gethostname()}"
     found = shared.compare_set(f"replica {rank}", "", own).decode()
@@ -348,33 +343,6 @@ def _split(joined: bytes) -> list[bytes]:
     return parts
 
 
-def _absent(shared: Any, keys: dict[int, str]) -> str:
-    """In words, who has not set their keys."""
-    try:
-        missing = [str(member) for member, key in keys.items() if not shared.check([key])]
-    except RuntimeError:
-        return f"the job's store, at {world.get_master_ip()}, does not answer"
-    # Otherwise the first has collected what they gave, and ended before it said so.
-    return f"replica {', '.join(missing) or next(iter(keys))} is not here"
-
-
-def _wait(what: str, shared: Any, keys: dict[int, str], needed: list[str], rank: int) -> None:
-    """Wait until the needed keys are set, and say for whom if that takes long."""
-    limit, patience = timeout(), datetime.timedelta(seconds=float(settings.wait_warning))
-    if datetime.timedelta() < patience < limit:
-        with contextlib.suppress(RuntimeError):
-            shared.wait(needed, patience)
-            return
-        warnings.warn(
-            f"{what}: after {settings.wait_warning} s {_absent(shared, keys)}, and replica {rank} "
-            "goes on waiting (XLA_WAIT_WARNING=0 silences this)",
-            RuntimeWarning,
-            stacklevel=5,
-        )
-        limit -= patience
-    shared.wait(needed, limit)
-
-
 def meet(
     what: str, place: str, payload: bytes, members: Sequence[int], shared: Any, rank: int
 ) -> list[bytes]:
@@ -385,13 +353,13 @@ def meet(
     is_first = rank == members[0]
     needed = list(keys.values()) if is_first else [f"{place}/all"]
     try:
-        _wait(what, shared, keys, needed, rank)
+        wait_for(what, shared, keys, needed, rank)
         if is_first:
             shared.set(f"{place}/all", _joined([shared.get(key) for key in needed]))
         return _split(shared.get(f"{place}/all"))
     except RuntimeError as error:
         raise TimeoutError(
-            f"{what}: after {timeout().total_seconds():g} s {_absent(shared, keys)}"
+            f"{what}: after {timeout().total_seconds():g} s {absent(shared, keys)}"
         ) from error
 
 
