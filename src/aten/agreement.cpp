@@ -3,15 +3,14 @@
 // longer than to send some thousand bytes with the first.
 #include "aten/agreement.h"
 
-#include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
-#include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <cstring>
 #include <string_view>
 
+#include "aten/member_rows.h"
 #include "base/error.h"
 #include "base/hash.h"
 #include "ops/aten_call.h"
@@ -46,30 +45,6 @@ std::int64_t key_of(std::string_view line) {
   base::Hasher hasher;
   hasher.add(compared(line));
   return static_cast<std::int64_t>(hasher.finish().lo);
-}
-
-// One row for each member, of the same size.
-at::Tensor gather_rows(c10d::ProcessGroup& process_group, const at::Tensor& row) {
-  const at::Tensor rows = at::empty({process_group.getSize(), row.numel()}, row.options());
-  std::vector<std::vector<at::Tensor>> outputs{rows.unbind()};
-  std::vector<at::Tensor> inputs{row};
-  process_group.allgather(outputs, inputs)->wait();
-  return rows;
-}
-
-std::vector<std::string> gather_texts(c10d::ProcessGroup& process_group, std::string_view text) {
-  const auto size = static_cast<std::int64_t>(text.size());
-  const at::Tensor sizes = gather_rows(process_group, at::tensor({size}, at::kLong));
-  at::Tensor padded = at::zeros({sizes.max().item<std::int64_t>()}, at::kByte);
-  std::memcpy(padded.mutable_data_ptr(), text.data(), text.size());
-  const at::Tensor rows = gather_rows(process_group, padded);
-  std::vector<std::string> texts;
-  for (std::int64_t i = 0; i < rows.size(0); ++i) {
-    const at::Tensor row = rows[i];
-    texts.emplace_back(static_cast<const char*>(row.const_data_ptr()),
-                       static_cast<std::size_t>(sizes[i].item<std::int64_t>()));
-  }
-  return texts;
 }
 
 std::string spoken(std::string_view line) {

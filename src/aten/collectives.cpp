@@ -2,11 +2,7 @@
 // exchange anything is agreement.h.
 #include "aten/collectives.h"
 
-#include <ATen/ops/amax.h>
-#include <ATen/ops/amin.h>
 #include <ATen/ops/full.h>
-#include <ATen/ops/prod.h>
-#include <ATen/ops/sum.h>
 #include <ATen/ops/zeros_like.h>
 #include <torch/library.h>
 #include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
@@ -22,7 +18,9 @@
 #include "aten/agreement.h"
 #include "aten/attendance.h"
 #include "aten/device.h"
+#include "aten/host_memory.h"
 #include "aten/host_tensor.h"
+#include "aten/member_rows.h"
 #include "aten/tensor.h"
 #include "base/error.h"
 #include "ops/aten_call.h"
@@ -46,17 +44,18 @@ class Groups {
  public:
   void add(const std::string& name, const std::string& group,
            const std::vector<std::int64_t>& members, std::int64_t device) {
-    const std::lock_guard lock(mutex_);
-    names_[name] = group;
-    std::shared_ptr<Group>& known = groups_[{group, device}];
-    if (known != nullptr) return;
+    if (name_known(name, group, device)) return;
     std::string process_group = process_group_name(group, device);
     GroupPtr meeting;
     if (members.size() > 1) {
       are_any_of_several_ = true;
       meeting = c10d::resolve_process_group(process_group);
+      // Waits for the others, without the lock that their programs' calls may need here.
+      meet_in_host_memory(*meeting);
     }
-    known = std::make_shared<Group>(Group{members, std::move(process_group), std::move(meeting)});
+    const std::lock_guard lock(mutex_);
+    groups_[{group, device}] =
+        std::make_shared<Group>(Group{members, std::move(process_group), std::move(meeting)});
   }
   void remove_of(std::int64_t device) {
     const std::lock_guard lock(mutex_);
@@ -86,6 +85,13 @@ class Groups {
   bool are_any_of_several() const { return are_any_of_several_; }
 
  private:
+  // Gives the group this name. Whether it was known under another.
+  bool name_known(const std::string& name, const std::string& group, std::int64_t device) {
+    const std::lock_guard lock(mutex_);
+    names_[name] = group;
+    return groups_.contains({group, device});
+  }
+
   std::mutex mutex_;
   std::atomic<bool> are_any_of_several_ = false;
   std::map<std::string, std::string> names_;
@@ -185,29 +191,21 @@ void write_results(const runtime::HostCall& call, const torch::jit::Stack& stack
 using FromRows = void (*)(const torch::jit::Stack& arguments, const at::Tensor& rows,
                           at::Tensor& output);
 
-void reduce_rows(const torch::jit::Stack& arguments, const at::Tensor& rows, at::Tensor& output) {
-  const std::string& op = arguments[1].toStringRef();
-  const at::ScalarType dtype = output.scalar_type();
-  if (op == "sum") {
-    at::sum_out(output, rows, {0}, false, dtype);
-  } else if (op == "product") {
-    at::prod_out(output, rows, 0, false, dtype);
-  } else if (op == "min") {
-    at::amin_out(output, rows, {0});
-  } else if (op == "max") {
-    at::amax_out(output, rows, {0});
-  } else {
-    output.copy_(rows[0]);
-    for (std::int64_t i = 1; i < rows.size(0); ++i) {
-      if (op == "band") output.bitwise_and_(rows[i]);
-      if (op == "bor") output.bitwise_or_(rows[i]);
-      if (op == "bxor") output.bitwise_xor_(rows[i]);
-    }
-  }
+c10d::ReduceOp::RedOpType reduction(const std::string& name) {
+  static const std::map<std::string, c10d::ReduceOp::RedOpType> reductions{
+      {"sum", c10d::ReduceOp::SUM},   {"product", c10d::ReduceOp::PRODUCT},
+      {"min", c10d::ReduceOp::MIN},   {"max", c10d::ReduceOp::MAX},
+      {"band", c10d::ReduceOp::BAND}, {"bor", c10d::ReduceOp::BOR},
+      {"bxor", c10d::ReduceOp::BXOR}};
+  return reductions.at(name);
 }
 
 FromRows from_rows(const std::string& op) {
-  if (op == "_c10d_functional::all_reduce") return reduce_rows;
+  if (op == "_c10d_functional::all_reduce") {
+    return [](const torch::jit::Stack& arguments, const at::Tensor& rows, at::Tensor& output) {
+      reduce_rows(reduction(arguments[1].toStringRef()), rows, output);
+    };
+  }
   if (op == "_c10d_functional::all_gather_into_tensor") {
     return [](const torch::jit::Stack&, const at::Tensor& rows, at::Tensor& output) {
       output.copy_(rows.flatten());

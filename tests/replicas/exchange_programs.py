@@ -22,6 +22,7 @@ import torch_xla.core.xla_model as xm
 import torch_xla.distributed.xla_backend
 import torch_xla.runtime as xr
 from torch_xla._replicas import meetings
+from torch_xla.debug import metrics
 
 DTYPES = (
     *(torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
@@ -333,6 +334,31 @@ def check_messages(rank: int, size: int) -> None:
         check("late", late, np.arange(1 << 20), torch.int64)
 
 
+def check_large(rank: int, size: int) -> None:
+    """In several rows of the memory that processes of one host share."""
+    before = metrics.counter_value("HostMemoryExchange") or 0
+    name = meetings.whole_group().name
+    for dtype, count in itertools.product((torch.float32, torch.int8), (3001, 70001, 600003)):
+        parts = [value_of(r, (count * size,), dtype) for r in range(size)]
+        own = parts[rank].to("xla")
+        arrays = [as_array(part) for part in parts]
+        blocks = [array.reshape(size, count) for array in arrays]
+        what = f"{dtype} {count}"
+        total = reduced("sum", parts)
+        got = torch.ops._c10d_functional.all_reduce(own, "sum", name)
+        check(f"all_reduce {what}", got, total, dtype)
+        got = torch.ops._c10d_functional.reduce_scatter_tensor(own, "sum", size, name)
+        check(f"reduce_scatter {what}", got, total.reshape(size, count)[rank], dtype)
+        check(f"all_gather {what}", xm.all_gather(own), np.concatenate(arrays), dtype)
+        got = xm.all_to_all(own, 0, 0, size)
+        check(f"all_to_all {what}", got, np.concatenate([b[rank] for b in blocks]), dtype)
+        sent = [own.clone()]
+        xm.collective_broadcast(sent, size - 1)
+        check(f"broadcast {what}", sent[0], arrays[-1], dtype)
+        look()
+    assert (metrics.counter_value("HostMemoryExchange") or 0) > before
+
+
 def check_of_both_devices(rank: int, size: int) -> None:
     """The calls of torch.distributed, on the device and on the CPU, where they are made at once."""
     shared = f"file://{tempfile.gettempdir()}/torch_xla_test_{os.environ['MASTER_PORT']}"
@@ -475,6 +501,7 @@ CHECKS = {
     "reductions": check_reductions,
     "moves": check_moves,
     "groups": check_groups,
+    "large": check_large,
     "functions": check_functions,
     "uneven": check_uneven,
     "reads": check_reads_in_the_middle,

@@ -1,0 +1,89 @@
+#include "aten/member_rows.h"
+
+#include <ATen/ops/add.h>
+#include <ATen/ops/bitwise_and.h>
+#include <ATen/ops/bitwise_or.h>
+#include <ATen/ops/bitwise_xor.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/maximum.h>
+#include <ATen/ops/minimum.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
+
+#include <cstring>
+
+#include "base/error.h"
+
+namespace torch_xla::aten {
+namespace {
+
+using Combine = void (*)(at::Tensor& output, const at::Tensor& a, const at::Tensor& b);
+
+Combine combination(c10d::ReduceOp::RedOpType op) {
+  switch (op) {
+    case c10d::ReduceOp::SUM:
+      return
+          [](at::Tensor& out, const at::Tensor& a, const at::Tensor& b) { at::add_out(out, a, b); };
+    case c10d::ReduceOp::PRODUCT:
+      return
+          [](at::Tensor& out, const at::Tensor& a, const at::Tensor& b) { at::mul_out(out, a, b); };
+    case c10d::ReduceOp::MIN:
+      return [](at::Tensor& out, const at::Tensor& a, const at::Tensor& b) {
+        at::minimum_out(out, a, b);
+      };
+    case c10d::ReduceOp::MAX:
+      return [](at::Tensor& out, const at::Tensor& a, const at::Tensor& b) {
+        at::maximum_out(out, a, b);
+      };
+    case c10d::ReduceOp::BAND:
+      return [](at::Tensor& out, const at::Tensor& a, const at::Tensor& b) {
+        at::bitwise_and_out(out, a, b);
+      };
+    case c10d::ReduceOp::BOR:
+      return [](at::Tensor& out, const at::Tensor& a, const at::Tensor& b) {
+        at::bitwise_or_out(out, a, b);
+      };
+    case c10d::ReduceOp::BXOR:
+      return [](at::Tensor& out, const at::Tensor& a, const at::Tensor& b) {
+        at::bitwise_xor_out(out, a, b);
+      };
+    default: return nullptr;
+  }
+}
+
+}  // namespace
+
+at::Tensor gather_rows(c10d::ProcessGroup& process_group, const at::Tensor& row) {
+  const at::Tensor rows = at::empty({process_group.getSize(), row.numel()}, row.options());
+  std::vector<std::vector<at::Tensor>> outputs{rows.unbind()};
+  std::vector<at::Tensor> inputs{row};
+  process_group.allgather(outputs, inputs)->wait();
+  return rows;
+}
+
+std::vector<std::string> gather_texts(c10d::ProcessGroup& process_group, std::string_view text) {
+  const auto size = static_cast<std::int64_t>(text.size());
+  const at::Tensor sizes = gather_rows(process_group, at::tensor({size}, at::kLong));
+  at::Tensor padded = at::zeros({sizes.max().item<std::int64_t>()}, at::kByte);
+  std::memcpy(padded.mutable_data_ptr(), text.data(), text.size());
+  const at::Tensor rows = gather_rows(process_group, padded);
+  std::vector<std::string> texts;
+  for (std::int64_t i = 0; i < rows.size(0); ++i) {
+    const at::Tensor row = rows[i];
+    texts.emplace_back(static_cast<const char*>(row.const_data_ptr()),
+                       static_cast<std::size_t>(sizes[i].item<std::int64_t>()));
+  }
+  return texts;
+}
+
+bool can_reduce_rows(c10d::ReduceOp::RedOpType op) { return combination(op) != nullptr; }
+
+void reduce_rows(c10d::ReduceOp::RedOpType op, const at::Tensor& rows, at::Tensor& output) {
+  const Combine combine = combination(op);
+  base::internal_check(combine != nullptr && rows.size(0) > 1, "rows can't be reduced");
+  combine(output, rows[0], rows[1]);
+  for (std::int64_t i = 2; i < rows.size(0); ++i) combine(output, output, rows[i]);
+}
+
+}  // namespace torch_xla::aten
