@@ -51,3 +51,12 @@ if(TORCH_XLA_INPLACE)
 endif()
 configure_file("${PROJECT_SOURCE_DIR}/cmake/built_for.py.in" "${built_for_folder}/_built_for.py" @ONLY)
 install(FILES "${built_for_folder}/_built_for.py" DESTINATION torch_xla)
+
+# For programs in C++: find_package(torch_xla).
+include(CMakePackageConfigHelpers)
+set(config_version "${PROJECT_BINARY_DIR}/torch_xla-config-version.cmake")
+write_basic_package_version_file("${config_version}" COMPATIBILITY SameMinorVersion)
+install(FILES "${PROJECT_SOURCE_DIR}/cmake/torch_xla-config.cmake" "${config_version}"
+              "${PROJECT_SOURCE_DIR}/cmake/torch_package.cmake"
+        DESTINATION torch_xla/lib/cmake/torch_xla)
+install(FILES "${PROJECT_SOURCE_DIR}/src/aten/barrier.h" DESTINATION torch_xla/include/torch_xla/aten)
