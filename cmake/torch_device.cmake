@@ -52,6 +52,11 @@ endif()
 configure_file("${PROJECT_SOURCE_DIR}/cmake/built_for.py.in" "${built_for_folder}/_built_for.py" @ONLY)
 install(FILES "${built_for_folder}/_built_for.py" DESTINATION torch_xla)
 
+# Programs and pip ask for the version of torch_xla by the name that they import. Where it is there,
+# pip does not install the other project of that name for those that require any torch_xla.
+configure_file("${PROJECT_SOURCE_DIR}/cmake/PKG-INFO.in" "${PROJECT_BINARY_DIR}/PKG-INFO" @ONLY)
+install(FILES "${PROJECT_BINARY_DIR}/PKG-INFO" DESTINATION "torch_xla-${PROJECT_VERSION}.egg-info")
+
 # For programs in C++: find_package(torch_xla).
 include(CMakePackageConfigHelpers)
 set(config_version "${PROJECT_BINARY_DIR}/torch_xla-config-version.cmake")
