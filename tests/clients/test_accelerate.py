@@ -72,18 +72,11 @@ print("trained", len(losses))
 """
 
 
-@pytest.mark.parametrize(
-    ("precision", "tolerance", "arguments"),
-    [
-        ("no", 1e-5, {}),
-        ("bf16", 0.02, {}),
-        ("no", 1e-5, {"dynamo_backend": "torchxla_trace_once"}),
-    ],
-)
-def test_accelerate_trains(tmp_path, precision, tolerance, arguments):
+@pytest.mark.parametrize(("precision", "tolerance"), [("no", 1e-5), ("bf16", 0.02)])
+def test_accelerate_trains(tmp_path, precision, tolerance):
     head = (
         f"PRECISION, TOLERANCE, ARGUMENTS, FOLDER = "
-        f"{precision!r}, {tolerance}, {arguments}, {str(tmp_path)!r}\n"
+        f"{precision!r}, {tolerance}, {{}}, {str(tmp_path)!r}\n"
     )
     assert run_in_process(head + ACCELERATE).endswith("trained 6")
 
