@@ -20,8 +20,9 @@ FORMATTED := $(shell find src tests examples tools -name '*.cpp' -o -name '*.h')
 # Files are handed out whole: the counts that tests assert may depend on what their file ran before.
 PYTEST_FLAGS ?= --numprocesses auto --maxprocesses 4 --dist loadfile
 
-.PHONY: train test test-cpp test-release test-asan test-tsan test-plugin test-python test-torch bench \
-        lint format tidy size docs site conformance endurance fuzz relock setup install clean
+.PHONY: train test test-cpp test-release test-asan test-tsan test-plugin test-python test-torch \
+        test-sdist wheel bench lint format tidy size docs site conformance endurance fuzz relock \
+        setup install clean
 
 train: install
 	python examples/mnist.py $(ARGS)
@@ -31,7 +32,8 @@ test: test-cpp test-python
 setup: $(ENVIRONMENT)
 install: $(PACKAGE)
 
-INSTALL := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check
+PIP_INSTALL := bin/python -m pip install --quiet --disable-pip-version-check
+INSTALL := $(VENV)/$(PIP_INSTALL)
 
 $(TRAINING): requirements/train.txt requirements/lock.txt
 	$(VENV)/bin/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $(VENV)
@@ -67,21 +69,57 @@ test-plugin: $(ENVIRONMENT) install
 test-python: $(ENVIRONMENT) install
 	pytest $(PYTEST_FLAGS)
 
-# The same with another torch, in an environment and a build folder of its own:
+# With other versions of torch, each in an environment and a build folder of its own:
 # make test-torch VERSION=2.15.0 PYTEST_FLAGS="tests/views". docs/dev/new_torch.md tells what to look at.
+build/torch-%/.installed: requirements/train.txt requirements/lock.txt
+	mkdir -p $(@D)
+	test -x $(@D)/venv/bin/python || $(PYTHON) -m venv $(@D)/venv
+	sed '/^torch==/d' requirements/lock.txt > $(@D)/lock.txt
+	sed '/^torch==/d' requirements/train.txt > $(@D)/train.txt
+	sed '/^-r/d; /^# lint/,$$d' requirements/dev.txt > $(@D)/test.txt
+	$(@D)/venv/$(PIP_INSTALL) torch==$*
+	$(@D)/venv/$(PIP_INSTALL) torch==$* -r $(@D)/train.txt -c $(@D)/lock.txt
+	touch $@
+
+build/torch-%/wheel/.built: build/torch-%/.installed $(PACKAGE_SOURCES)
+	rm -rf $(@D)
+	PATH=$(CURDIR)/build/torch-$*/venv/bin:$$PATH python -m pip wheel --quiet --no-build-isolation --no-deps \
+	  --config-settings=build-dir=build/torch-$*/release --wheel-dir $(@D) .
+	touch $@
+
+.SECONDARY:
+
 OTHER := build/torch-$(VERSION)
-test-torch:
+test-torch: $(if $(VERSION),$(OTHER)/wheel/.built)
 	test -n "$(VERSION)" || { echo "test-torch: which one? VERSION=2.15.0" >&2; exit 1; }
-	test -x $(OTHER)/venv/bin/python || $(PYTHON) -m venv $(OTHER)/venv
-	sed '/^torch==/d' requirements/lock.txt > $(OTHER)/lock.txt
-	sed '/^torch==/d' requirements/train.txt > $(OTHER)/requirements.txt
-	sed '/^-r/d; /^# lint/,$$d' requirements/dev.txt >> $(OTHER)/requirements.txt
-	export PATH=$(CURDIR)/$(OTHER)/venv/bin:$$PATH && \
-	$(INSTALL) torch==$(VERSION) && \
-	$(INSTALL) torch==$(VERSION) -r $(OTHER)/requirements.txt -c $(OTHER)/lock.txt && \
-	$(INSTALL) --no-build-isolation --no-deps --force-reinstall \
-	  --config-settings=build-dir=$(OTHER)/release . && \
-	pytest $(PYTEST_FLAGS)
+	$(OTHER)/venv/$(PIP_INSTALL) torch==$(VERSION) -r $(OTHER)/test.txt -c $(OTHER)/lock.txt
+	$(OTHER)/venv/$(PIP_INSTALL) --no-deps --force-reinstall $(OTHER)/wheel/*.whl
+	PATH=$(CURDIR)/$(OTHER)/venv/bin:$$PATH pytest $(PYTEST_FLAGS)
+
+# One wheel with the libraries for several versions of torch, for this Python and this system's C
+# library, in dist; docs/dev/releasing.md.
+TORCHES ?= 2.11.0 2.12.1 2.13.0 2.14.1 2.15.0
+wheel: $(ENVIRONMENT) $(TORCHES:%=build/torch-%/wheel/.built)
+	rm -rf build/wheel
+	python tools/merge_wheels.py --out build/wheel $(TORCHES:%=build/torch-%/wheel/*.whl)
+	auditwheel repair --wheel-dir dist $(foreach name,torch torch_cpu torch_python c10,--exclude lib$(name).so) \
+	  build/wheel/*.whl
+
+# The source distribution, installed from as strangers do, in an environment that has PyTorch alone:
+# with the build isolated by pip, which must not fetch another PyTorch, and without.
+test-sdist: $(ENVIRONMENT)
+	rm -rf build/sdist
+	python -m build --sdist --no-isolation --outdir build/sdist .
+	tar --extract --directory build/sdist --file build/sdist/*.tar.gz
+	set -e; cd build/sdist/*/; \
+	for way in "" "--no-build-isolation"; do \
+	  rm -rf .venv build; $(PYTHON) -m venv .venv; \
+	  .venv/$(PIP_INSTALL) $$(sed -n '/^torch==/p' requirements/train.txt); \
+	  test -z "$$way" || .venv/$(PIP_INSTALL) scikit-build-core cmake ninja; \
+	  PATH=$$PWD/.venv/bin:$$PATH python -m pip install --quiet $$way .; \
+	  ! .venv/bin/python -m pip list | grep -i nvidia; \
+	  (cd .venv && bin/python -m torch_xla.doctor); \
+	done
 
 # The script's own folder comes first in sys.path, so that the installed package is measured.
 BENCHMARKS ?= record train overlap startup warm_cache openxla

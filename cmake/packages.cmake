@@ -62,38 +62,24 @@ if(NOT TORCH_XLA_WITH_TORCH)
   return()
 endif()
 
-# Torch's own CMake package looks for CUDA, MKL and more that this build does not use; its headers
-# and three libraries are all that is needed.
 if(NOT TORCH_PACKAGE_DIR)
   message(FATAL_ERROR "PyTorch is not installed for ${Python_EXECUTABLE}; "
                       "install torch, or set TORCH_XLA_WITH_TORCH=OFF")
 endif()
-file(STRINGS "${TORCH_PACKAGE_DIR}/version.py" version_line REGEX "^__version__ = ")
-string(REGEX MATCH "[0-9]+[.][0-9]+" TORCH_XLA_TORCH_VERSION "${version_line}")
+include(cmake/torch_package.cmake)
+torch_xla_read_torch_version(TORCH_XLA_TORCH_VERSION "${TORCH_PACKAGE_DIR}")
 message(STATUS "Building for torch ${TORCH_XLA_TORCH_VERSION}: ${TORCH_PACKAGE_DIR}")
 if(TORCH_XLA_TORCH_VERSION VERSION_LESS TORCH_XLA_OLDEST_TORCH)
-  message(FATAL_ERROR "torch must be ${TORCH_XLA_OLDEST_TORCH} or newer, found ${version_line}")
+  message(FATAL_ERROR "torch must be ${TORCH_XLA_OLDEST_TORCH} or newer, found ${TORCH_XLA_TORCH_VERSION}")
 elseif(NOT TORCH_XLA_TORCH_VERSION VERSION_LESS TORCH_XLA_UNTESTED_TORCH)
   message(WARNING "torch ${TORCH_XLA_TORCH_VERSION} is newer than those that are supported: see docs/dev/new_torch.md")
 endif()
 
-function(torch_xla_import_torch_library name)
-  add_library(torch_xla_import_${name} SHARED IMPORTED)
-  set_target_properties(torch_xla_import_${name} PROPERTIES
-    IMPORTED_LOCATION "${TORCH_PACKAGE_DIR}/lib/lib${name}.so")
-endfunction()
-torch_xla_import_torch_library(c10)
-torch_xla_import_torch_library(torch_cpu)
-torch_xla_import_torch_library(torch_python)
-
-add_library(torch_xla_torch INTERFACE)
-target_include_directories(torch_xla_torch SYSTEM INTERFACE
-  "${TORCH_PACKAGE_DIR}/include" "${TORCH_PACKAGE_DIR}/include/torch/csrc/api/include")
-target_link_libraries(torch_xla_torch INTERFACE torch_xla_import_torch_cpu torch_xla_import_c10)
+torch_xla_add_torch(torch_xla_torch "${TORCH_PACKAGE_DIR}" torch_cpu c10)
 if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
   # Of c10::IValue's destructor, inlined at -O1, GCC 12 says so without reason.
   target_compile_options(torch_xla_torch INTERFACE -Wno-stringop-overflow)
 endif()
 # pybind11 comes with torch's headers.
-add_library(torch_xla_torch_python INTERFACE)
-target_link_libraries(torch_xla_torch_python INTERFACE torch_xla_torch torch_xla_import_torch_python)
+torch_xla_add_torch(torch_xla_torch_python "${TORCH_PACKAGE_DIR}" torch_python)
+target_link_libraries(torch_xla_torch_python INTERFACE torch_xla_torch)

@@ -61,19 +61,3 @@ add_dependencies(cpp_tests settings_page)
 add_test(NAME settings_page_is_current
   COMMAND settings_page --check "${PROJECT_SOURCE_DIR}/docs/settings.md")
 set_tests_properties(settings_page_is_current PROPERTIES ENVIRONMENT "${test_environment}")
-
-# Each program in examples/cpp uses the device from C++, without Python.
-if(TARGET torch_xla)
-  file(GLOB examples CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/examples/cpp/*.cpp")
-  foreach(source IN LISTS examples)
-    cmake_path(GET source STEM stem)
-    add_executable(example_${stem} EXCLUDE_FROM_ALL "${source}")
-    target_link_libraries(example_${stem} PRIVATE torch_xla_flags torch_xla torch_xla_torch)
-    # The library registers the device when it is loaded; no symbol of it need be named.
-    target_link_options(example_${stem} PRIVATE -Wl,--no-as-needed)
-    add_dependencies(cpp_tests example_${stem})
-    add_test(NAME example_${stem} COMMAND example_${stem})
-    set_tests_properties(example_${stem} PROPERTIES
-      ENVIRONMENT "PJRT_LIBRARY_PATH=${XLA_CPU_PLUGIN}" TIMEOUT 300)
-  endforeach()
-endif()

@@ -1,5 +1,6 @@
-# What needs torch: the folder aten, libtorch_xla.so of all folders (usable from C++ without Python),
-# and the extension module _XLAC. Both libraries are installed into the package torch_xla.
+# The libraries of the package torch_xla, which lie in its folder lib: libtorch_xla_core.so of all
+# folders without torch, and for each minor version of torch, in a folder of its own, libtorch_xla.so
+# of the folder aten (usable from C++ without Python) and the extension module _XLAC.
 
 torch_xla_add_layer(aten base hlo graph ops pjrt runtime)
 if(NOT TARGET torch_xla_aten)
@@ -13,35 +14,54 @@ if(EXISTS "${PROJECT_SOURCE_DIR}/src/aten/pch.h")
   endif()
 endif()
 
-# In the package the libraries lie beside each other, and torch's in the package beside that.
-set(package_rpath "$ORIGIN;$ORIGIN/../torch/lib")
+# python/torch_xla/_presence.py looks for these folders.
+set(core_folder lib)
+set(torch_folder "lib/torch-${TORCH_XLA_TORCH_VERSION}")
+
+add_library(torch_xla_core SHARED)
+target_link_libraries(torch_xla_core
+  PRIVATE torch_xla_flags ${torch_xla_closure_runtime} ${CMAKE_DL_LIBS})
+install(TARGETS torch_xla_core LIBRARY DESTINATION "torch_xla/${core_folder}")
 
 add_library(torch_xla SHARED)
 target_link_libraries(torch_xla
-  PRIVATE torch_xla_flags ${torch_xla_closure_aten} torch_xla_torch ${CMAKE_DL_LIBS})
-set_target_properties(torch_xla PROPERTIES INSTALL_RPATH "${package_rpath}")
-install(TARGETS torch_xla LIBRARY DESTINATION torch_xla)
-set(package_targets torch_xla)
+  PRIVATE torch_xla_flags torch_xla_aten torch_xla_core torch_xla_torch)
+set(torch_targets torch_xla)
 
 file(GLOB python_sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/python/*.cpp")
 if(python_sources)
   python_add_library(_XLAC MODULE WITH_SOABI ${python_sources})
   target_compile_definitions(_XLAC PRIVATE "TORCH_XLA_VERSION=\"${PROJECT_VERSION}\"")
-  target_link_libraries(_XLAC PRIVATE torch_xla_flags torch_xla torch_xla_torch_python)
-  set_target_properties(_XLAC PROPERTIES INSTALL_RPATH "${package_rpath}")
-  install(TARGETS _XLAC LIBRARY DESTINATION torch_xla)
-  list(APPEND package_targets _XLAC)
+  target_link_libraries(_XLAC
+    PRIVATE torch_xla_flags torch_xla torch_xla_core torch_xla_torch_python)
+  list(APPEND torch_targets _XLAC)
 endif()
+# torch's own libraries lie in the package beside torch_xla.
+set_target_properties(${torch_targets} PROPERTIES
+  INSTALL_RPATH "$ORIGIN;$ORIGIN/..;$ORIGIN/../../../torch/lib")
+install(TARGETS ${torch_targets} LIBRARY DESTINATION "torch_xla/${torch_folder}")
 
-# A mismatch is seen before the libraries are loaded.
 set(built_for_folder "${PROJECT_BINARY_DIR}")
 if(TORCH_XLA_INPLACE)
   set(built_for_folder "${PROJECT_SOURCE_DIR}/python/torch_xla")
+  set_target_properties(torch_xla_core PROPERTIES
+    LIBRARY_OUTPUT_DIRECTORY "${built_for_folder}/${core_folder}")
+  set_target_properties(${torch_targets} PROPERTIES
+    LIBRARY_OUTPUT_DIRECTORY "${built_for_folder}/${torch_folder}")
 endif()
 configure_file("${PROJECT_SOURCE_DIR}/cmake/built_for.py.in" "${built_for_folder}/_built_for.py" @ONLY)
 install(FILES "${built_for_folder}/_built_for.py" DESTINATION torch_xla)
 
-if(TORCH_XLA_INPLACE)
-  set_target_properties(${package_targets} PROPERTIES
-    LIBRARY_OUTPUT_DIRECTORY "${PROJECT_SOURCE_DIR}/python/torch_xla")
-endif()
+# Programs and pip ask for the version of torch_xla by the name that they import. Where it is there,
+# pip does not install the other project of that name for those that require any torch_xla.
+configure_file("${PROJECT_SOURCE_DIR}/cmake/PKG-INFO.in" "${PROJECT_BINARY_DIR}/PKG-INFO" @ONLY)
+install(FILES "${PROJECT_BINARY_DIR}/PKG-INFO" DESTINATION "torch_xla-${PROJECT_VERSION}.egg-info")
+
+# For programs in C++: find_package(torch_xla).
+include(CMakePackageConfigHelpers)
+set(config_version "${PROJECT_BINARY_DIR}/torch_xla-config-version.cmake")
+write_basic_package_version_file("${config_version}" COMPATIBILITY SameMinorVersion)
+install(FILES "${PROJECT_SOURCE_DIR}/cmake/torch_xla-config.cmake" "${config_version}"
+              "${PROJECT_SOURCE_DIR}/cmake/torch_package.cmake"
+        DESTINATION torch_xla/lib/cmake/torch_xla)
+install(FILES "${PROJECT_SOURCE_DIR}/src/aten/barrier.h" DESTINATION torch_xla/include/torch_xla/aten)

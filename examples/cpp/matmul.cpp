@@ -1,13 +1,15 @@
 // The xla device from C++, without Python: a matrix product on `xla:0`, compared with PyTorch's
 // own.
 //
-// Linking libtorch_xla.so is all that it takes: the library registers the device with PyTorch when
-// it is loaded. Which plugin runs it is said by the environment, since the installed ones are
-// looked up in Python alone:
+// Linking torch_xla::torch_xla (CMakeLists.txt) is all that it takes: the library registers the
+// device with PyTorch when it is loaded. Which plugin runs it is said by the environment, since the
+// installed ones are looked up in Python alone:
 //
-//   cmake --build build/release --target example_matmul
-//   PJRT_LIBRARY_PATH=/path/to/plugin.so build/release/example_matmul
+//   package=$(python -c "import torch_xla; print(torch_xla.__path__[0])")
+//   cmake -S examples/cpp -B build/cpp -DCMAKE_PREFIX_PATH=$package && cmake --build build/cpp
+//   PJRT_LIBRARY_PATH=/path/to/plugin.so build/cpp/matmul
 #include <ATen/ATen.h>
+#include <torch_xla/aten/barrier.h>
 
 #include <exception>
 #include <iostream>
@@ -21,7 +23,8 @@ bool run() {
   // Recorded: sizes and dtype are known, nothing has run yet.
   const at::Tensor product = at::matmul(a.to(device), b.to(device));
   std::cout << "recorded on " << product.device() << ": " << product.sizes() << '\n';
-  // Reading the value compiles the program, runs it and waits for it.
+  // The barrier compiles the program and launches it; reading the value waits for it.
+  torch_xla::aten::sync(device);
   const at::Tensor result = product.cpu();
   const double error = (result - at::matmul(a, b)).abs().max().item<double>();
   std::cout << "greatest difference from the CPU: " << error << '\n';

@@ -1,12 +1,13 @@
-"""Says clearly when this build does not fit the installed torch: C++ classes are shared between the
-two, so a build serves one minor version of torch. And when another torch_xla is installed."""
+"""Chooses the libraries for the installed torch: C++ classes are shared between the two, so that
+each serves one minor version of torch. Says clearly when there are none for it, and when another
+torch_xla is installed."""
 
 import os
 import sys
 
 import torch
 
-from torch_xla import _built_for
+from torch_xla import _built_for, _presence
 
 
 def _distributions() -> list[tuple[str, str]]:
@@ -45,7 +46,8 @@ def installed_beside() -> str | None:
 
 
 def _mismatch(installed: str) -> str:
-    """What to do about a torch of another version than the libraries are for."""
+    """What to do about a torch of another version than there are libraries for."""
+    built = _presence.versions_of_torch()
     oldest, untested = (tuple(map(int, each.split("."))) for each in _built_for.SUPPORTED)
     numbers = tuple(map(int, _minor(installed).split(".")))
     last = f"{untested[0]}.{untested[1] - 1}"
@@ -61,19 +63,23 @@ def _mismatch(installed: str) -> str:
             "(docs/dev/new_torch.md)"
         )
     return (
-        f"this build of torch_xla is for torch {_built_for.TORCH}, but torch {installed} is "
-        f"installed: {build}; or install torch=={_built_for.TORCH}.*"
+        f"this build of torch_xla is for torch {' and '.join(built)}, but torch {installed} is "
+        f"installed: {build}; or install torch=={built[-1]}.*"
     )
 
 
-def check() -> None:
-    """Raise ImportError unless torch has the version that this build was made for, and no other
-    torch_xla is installed."""
+def choose() -> None:
+    """Let the package's libraries be those for the installed torch.
+
+    Raises:
+        ImportError: there are none for it, or another torch_xla is installed.
+    """
     beside = installed_beside()
     if beside is not None:
         raise ImportError(beside)
-    if _minor(torch.__version__) != _built_for.TORCH:
+    if _minor(torch.__version__) not in _presence.versions_of_torch():
         raise ImportError(_mismatch(torch.__version__))
+    _presence.choose(_minor(torch.__version__))
 
 
-check()
+choose()

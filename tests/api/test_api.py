@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import importlib
+import importlib.metadata
 import io
 import threading
 import tomllib
@@ -58,6 +59,14 @@ def test_names_are_there(module):
 def test_version_is_that_of_the_project():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert torch_xla.__version__ == _built_for.VERSION == project["version"]
+
+
+def test_version_of_the_import_name_is_that_of_the_distribution():
+    """Programs ask for it before they import anything, as Lightning and diffusers do."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    for name in (project["name"], "torch_xla"):
+        assert importlib.metadata.version(name) == project["version"]
+    assert project["name"] in importlib.metadata.packages_distributions()["torch_xla"]
 
 
 def test_xla_device(device):

@@ -349,3 +349,11 @@ def test_doctor_says_what_works(monkeypatch):
     assert doctor.main(lines.append) == 1
     assert "FAILED: ZeroDivisionError" in lines[0] and lines[2].endswith("well")
     assert lines[1].endswith("FAILED: as plugin")  # told once
+
+
+def test_doctor_says_that_shared_memory_is_missing(monkeypatch):
+    from torch_xla import doctor
+
+    assert not any("/dev/shm" in conflict for conflict in doctor._conflicts())
+    monkeypatch.setattr(doctor.os, "access", lambda path, mode: path != "/dev/shm")
+    assert any(conflict.startswith("/dev/shm is not there") for conflict in doctor._conflicts())

@@ -4,6 +4,7 @@ by asking torch, and a build says for which torch it is."""
 from __future__ import annotations
 
 import importlib
+import pathlib
 import re
 import types
 
@@ -14,7 +15,7 @@ from clone import ROOT
 from processes import run_in_process
 
 import torch_xla.distributed.xla_backend  # noqa: F401
-from torch_xla import _built_for, _torch_differences
+from torch_xla import _XLAC, _built_for, _presence, _torch_differences
 from torch_xla._wrapping import to_wrap
 
 
@@ -131,9 +132,11 @@ def import_with(version):
 
 def test_torch_of_another_version_is_refused_with_what_to_run():
     oldest, untested = minors()
-    other = next(f"2.{i}.1" for i in range(oldest, untested) if f"2.{i}" != _built_for.TORCH)
+    built = _presence.versions_of_torch()
+    other = next(f"2.{i}.1" for i in range(oldest, untested) if f"2.{i}" not in built)
     text = import_with(other)
-    assert f"is for torch {_built_for.TORCH}, but torch {other} is installed" in text
+    assert f"is for torch {' and '.join(built)}, but torch {other} is installed" in text
+    assert f"or install torch=={built[-1]}.*" in text
     assert "pip install --no-build-isolation --no-deps --force-reinstall ." in text
     assert "supports" not in text
 
@@ -152,5 +155,23 @@ def test_old_torch_is_refused_with_the_oldest_that_does():
     assert "pip install" not in text
 
 
-def test_build_is_for_the_torch_that_runs_it():
-    assert torch.__version__.startswith(f"{_built_for.TORCH}.")
+def test_libraries_are_those_for_the_torch_that_runs_them():
+    minor = ".".join(torch.__version__.split(".")[:2])
+    assert pathlib.Path(_XLAC.__file__).parent.name == f"torch-{minor}"
+    maps = pathlib.Path("/proc/self/maps").read_text()
+    mapped = {line.split()[-1] for line in maps.splitlines() if "libtorch_xla" in line}
+    assert sorted(path.rpartition("torch_xla/lib/")[2] for path in mapped) == [
+        "libtorch_xla_core.so",
+        f"torch-{minor}/libtorch_xla.so",
+    ]
+
+
+def test_libraries_are_chosen_by_the_version_of_torch(tmp_path, monkeypatch):
+    """The folders of two versions, and one of them on the package's path."""
+    for version in ("2.9", "2.12"):
+        (tmp_path / "lib" / f"torch-{version}").mkdir(parents=True)
+    path = [str(tmp_path)]
+    monkeypatch.setattr(_presence, "_search_path", lambda: path)
+    assert _presence.versions_of_torch() == ["2.9", "2.12"]
+    _presence.choose("2.12")
+    assert path == [str(tmp_path), str(tmp_path / "lib" / "torch-2.12")]
