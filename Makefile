@@ -194,9 +194,9 @@ FUZZ ?= view_programs memory_programs value_programs autograd_programs sharded_p
 FUZZ_FIRST ?= 100000
 FUZZ_COUNT ?= 5000
 fuzz: $(ENVIRONMENT) install
-	failed=; for name in $(FUZZ); do \
+	failed=; XLA_FLAGS="$$(python tests/support/quick_options.py)"; export XLA_FLAGS; \
+	for name in $(FUZZ); do \
 	  XLA_PERSISTENT_CACHE=0 \
-	  XLA_FLAGS="--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false" \
 	  python tests/programs/$$name.py --first $(FUZZ_FIRST) --count $(FUZZ_COUNT) || failed="$$failed $$name"; \
 	done; test -z "$$failed"
 

@@ -22,7 +22,7 @@ except ImportError:  # the tests run in one process then
 # Counts of compilations must not depend on what an earlier run left on the disk.
 os.environ["XLA_PERSISTENT_CACHE"] = "0"
 
-from random_programs import quick_compile_options
+from quick_options import quick_compile_options
 
 import torch_xla
 from torch_xla.debug import metrics

@@ -67,6 +67,9 @@
     "Compile a program quickly at first, and with all of the compiler's optimizations in the "     \
     "background when it has been launched some times. Not where deterministic algorithms are "     \
     "asked for, in replicas and over several devices.")                                            \
+  X(bool, graph_cuts, "XLA_GRAPH_CUTS", false, kNotInKey,                                          \
+    "Compute a large graph that differs in a small part from one that came before in parts, so "   \
+    "that the rest is compiled once.")                                                             \
   X(std::int64_t, compilation_cache_size, "XLA_COMPILATION_CACHE_SIZE", 2048, kNotInKey,           \
     "How many executables are kept in memory; the least recently used one is dropped.")            \
   X(std::int64_t, compilation_cache_max_megabytes, "XLA_COMPILATION_CACHE_MAX_MB", 0, kNotInKey,   \

@@ -1,159 +1,14 @@
-// The rules, by operator. Each either computes with what lies behind the elements as with the
-// elements, where these do not see it, or hides it first: behind zeros in sums, -inf in maxima.
+// Which rule an operator has, and the rules of all but losses and indexing.
 #include <algorithm>
 #include <limits>
-#include <unordered_map>
 
-#include "base/error.h"
-#include "ops/bounded.h"
+#include "ops/bounded_emission.h"
 #include "ops/promotion.h"
-#include "ops/trace_emitter.h"
 
 namespace torch_xla::ops {
 namespace {
 
-constexpr std::int32_t kNone = -1;
-
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
-
-bool has_variable(const Variables& variables) {
-  return std::ranges::any_of(variables, [](std::int32_t variable) { return variable != kNone; });
-}
-
-class Emission {
- public:
-  Emission(const BoundedCall& call, BoundedFrame& frame)
-      : call_(call), entry_(call.entry), frame_(frame) {}
-
-  [[noreturn]] void refuse() const {
-    base::fail(base::ErrorKind::kUnimplemented, "aten::", entry_.op->name,
-               " can't be computed for a size that is data");
-  }
-  void require(bool holds) const {
-    if (!holds) refuse();
-  }
-  // No argument of these is a variable; by default none at all.
-  void require_fixed(std::initializer_list<std::size_t> but = {}) const {
-    for (std::size_t i = 0; i < call_.args.size(); ++i) {
-      if (std::ranges::find(but, i) == but.end()) require(!has_variable(call_.args[i]));
-    }
-  }
-
-  const graph::Entry& entry() const { return entry_; }
-  hlo::Builder& builder() const { return frame_.context.builder; }
-  std::size_t num_args() const { return entry_.args.size(); }
-  const graph::Attribute& arg(std::size_t i) const { return entry_.args[i]; }
-  bool is_none(std::size_t i) const {
-    return std::holds_alternative<std::monostate>(entry_.args[i]);
-  }
-  std::int64_t integer(std::size_t i) const {
-    return std::get<graph::Number>(entry_.args[i]).constant.to<std::int64_t>();
-  }
-  std::int32_t variable(std::size_t i) const {
-    return call_.args[i].empty() ? kNone : call_.args[i][0];
-  }
-  const Variables& arg_variables(std::size_t i) const { return call_.args[i]; }
-  std::size_t place(std::size_t i) const { return std::get<graph::Operand>(entry_.args[i]).index; }
-
-  std::size_t num_operands() const { return frame_.operands.size(); }
-  Value& operand(std::size_t place) { return frame_.operands[place]; }
-  const Variables& variables(std::size_t place) const { return call_.operands[place]; }
-  bool is_fixed(std::size_t place) const { return !has_variable(call_.operands[place]); }
-  const Dims& output_dims(std::size_t i = 0) const { return entry_.outputs[i]->shape.dims; }
-  DType output_dtype() const { return entry_.outputs[0]->shape.dtype; }
-  const Variables& output_variables(std::size_t i = 0) const { return call_.outputs[i]; }
-  std::size_t num_outputs() const { return entry_.outputs.size(); }
-
-  Value size(std::int32_t variable) const { return frame_.variables[at(variable)]; }
-  Value number(std::int64_t value) const { return scalar(builder(), DType::kInt64, value); }
-  Frame frame() const { return {frame_.operands, frame_.slots, frame_.slot_bits, entry_.slots}; }
-  // A number of the call that is compiled in, data, or a variable.
-  Value integer_value(std::size_t i) const {
-    if (variable(i) != kNone) return size(variable(i));
-    return detail::promotable(entry_.args[i], frame()).value(builder(), DType::kInt64);
-  }
-
-  std::vector<Value> ordinary() { return ordinary(entry_); }
-  std::vector<Value> ordinary(const graph::Entry& entry) {
-    return emit_call(entry, frame_.context,
-                     {frame_.operands, frame_.slots, frame_.slot_bits, entry.slots},
-                     frame_.reads_second_result);
-  }
-
-  // Bool, of these sizes: whether the place along `dim` is before the end.
-  Value is_element(const Dims& dims, std::size_t dim, std::int32_t variable) const {
-    const Value index = hlo::iota(builder(), {DType::kInt64, {dims[dim]}}, 0);
-    const Value before = hlo::lt(index, hlo::broadcast_in_dim(size(variable), {dims[dim]}, {}));
-    return hlo::broadcast_in_dim(before, dims, {static_cast<std::int64_t>(dim)});
-  }
-  // Puts `fill`, 0-dim, behind the elements along each dimension, or along one.
-  void hide(std::size_t place, Value fill, std::int64_t only = -1) {
-    Value& value = operand(place);
-    const Variables& variables = call_.operands[place];
-    for (std::size_t dim = 0; dim < variables.size(); ++dim) {
-      if (variables[dim] == kNone || (only >= 0 && at(only) != dim)) continue;
-      value = hlo::select(is_element(value.dims(), dim, variables[dim]), value,
-                          hlo::broadcast_in_dim(fill, value.dims(), {}));
-    }
-  }
-  // How many elements there are, as a number of that dtype.
-  Value count(std::size_t place, DType dtype) const {
-    const Dims& dims = frame_.operands[place].dims();
-    Value product = number(1);
-    for (std::size_t dim = 0; dim < dims.size(); ++dim) {
-      const std::int32_t variable = call_.operands[place][dim];
-      product = hlo::multiply(product, variable == kNone ? number(dims[dim]) : size(variable));
-    }
-    return convert(product, dtype);
-  }
-  Value zero(std::size_t place) { return scalar(builder(), operand(place).dtype(), 0); }
-
-  // Cut or extended at the end.
-  Value resize(Value value, std::size_t dim, std::int64_t size) const {
-    if (value.dims()[dim] == size) return value;
-    const Dims none(value.dims().size(), 0);
-    Dims high = none;
-    high[dim] = size - value.dims()[dim];
-    return hlo::pad(value, scalar(builder(), value.dtype(), 0), none, high);
-  }
-  hlo::Values starts(std::size_t rank, std::size_t dim, Value start) const {
-    hlo::Values out(rank, number(0));
-    out[dim] = start;
-    return out;
-  }
-
- private:
-  const BoundedCall& call_;
-  const graph::Entry& entry_;
-  BoundedFrame& frame_;
-};
-
-using Results = std::vector<Value>;
-
-// By PyTorch's broadcasting, whatever the variables are.
-bool broadcasts(const Dims& dims, const Variables& variables, const Dims& to_dims,
-                const Variables& to_variables) {
-  if (dims.size() > to_dims.size()) return false;
-  const std::size_t added = to_dims.size() - dims.size();
-  for (std::size_t i = 0; i < dims.size(); ++i) {
-    if (variables[i] == kNone && dims[i] == 1) continue;
-    if (variables[i] != to_variables[added + i] || dims[i] != to_dims[added + i]) return false;
-  }
-  return true;
-}
-
-Results pointwise(Emission& e, const graph::Entry& entry) {
-  e.require_fixed();
-  for (std::size_t output = 0; output < e.num_outputs(); ++output) {
-    for (std::size_t i = 0; i < e.num_operands(); ++i) {
-      e.require(broadcasts(e.operand(i).dims(), e.variables(i), e.output_dims(output),
-                           e.output_variables(output)));
-    }
-  }
-  return e.ordinary(entry);
-}
-
-Results pointwise(Emission& e) { return pointwise(e, e.entry()); }
 
 // ---- Views --------------------------------------------------------------------------------------
 
@@ -162,14 +17,14 @@ std::vector<std::pair<std::int64_t, std::int32_t>> runs(const Dims& dims, const 
   std::vector<std::pair<std::int64_t, std::int32_t>> out;
   std::int64_t product = 1;
   for (std::size_t i = 0; i < dims.size(); ++i) {
-    if (of[i] == kNone) {
+    if (of[i] == kNoVariable) {
       product *= dims[i];
     } else {
       out.emplace_back(product, of[i]);
       product = 1;
     }
   }
-  out.emplace_back(product, kNone);
+  out.emplace_back(product, kNoVariable);
   return out;
 }
 
@@ -195,7 +50,7 @@ Results permute(Emission& e) {
 Results slice(Emission& e) {
   e.require_fixed({2, 3});
   const std::size_t dim = at(e.integer(1));
-  if (e.variable(3) == kNone && e.variable(2) == kNone) return e.ordinary();
+  if (e.variable(3) == kNoVariable && e.variable(2) == kNoVariable) return e.ordinary();
   e.require(e.integer(4) == 1);
   const Value self = e.operand(0);
   const std::int64_t length = e.output_dims()[dim];
@@ -220,7 +75,7 @@ Results along_rows(Emission& e, std::size_t num_last) {
   const Variables& variables = e.variables(0);
   for (std::size_t i = variables.size() - std::min(num_last, variables.size());
        i < variables.size(); ++i) {
-    e.require(variables[i] == kNone);
+    e.require(variables[i] == kNoVariable);
   }
   for (std::size_t i = 1; i < e.num_operands(); ++i) e.require(e.is_fixed(i));
   return e.ordinary();
@@ -238,21 +93,17 @@ Results embedding(Emission& e) {
   return e.ordinary();
 }
 
-std::int64_t wrapped(Emission& e, std::size_t arg) {
-  return wrap_dim(e.integer(arg), static_cast<std::int64_t>(e.variables(0).size()));
+// (elements, test_elements, ...)
+Results isin(Emission& e) {
+  e.require_fixed();
+  e.require(e.num_operands() == 2 && e.is_fixed(1));
+  return e.ordinary();
 }
 
 Results softmax(Emission& e) {
   e.require_fixed();
-  e.hide(0, lowest(e.builder(), e.operand(0).dtype()), wrapped(e, 1));
+  e.hide(0, lowest(e.builder(), e.operand(0).dtype()), e.dim_of_first(1));
   return e.ordinary();
-}
-
-// The call but for the integer in one of its arguments.
-graph::Entry with_integer(const graph::Entry& entry, std::size_t arg, std::int64_t value) {
-  graph::Entry result = entry;
-  std::get<graph::Number>(result.args[arg]).constant = base::Scalar(value);
-  return result;
 }
 
 void require_fixed_dims(Emission& e, std::size_t dim_arg) {
@@ -264,7 +115,7 @@ void require_fixed_dims(Emission& e, std::size_t dim_arg) {
   } else {
     dims = wrap_dims({e.integer(dim_arg)}, rank);
   }
-  for (const std::int64_t dim : dims) e.require(e.variables(0)[at(dim)] == kNone);
+  for (const std::int64_t dim : dims) e.require(e.variables(0)[at(dim)] == kNoVariable);
 }
 
 // Over dimensions that are fixed: (self, dim, ...).
@@ -279,12 +130,12 @@ Results over_fixed(Emission& e) {
 Results topk(Emission& e) {
   e.require_fixed({1});
   require_fixed_dims(e, 2);
-  if (e.variable(1) == kNone) return e.ordinary();
+  if (e.variable(1) == kNoVariable) return e.ordinary();
   e.require(std::get<graph::Number>(e.arg(4)).constant.to<bool>());
-  const std::size_t dim = at(wrapped(e, 2));
+  const std::size_t dim = at(e.dim_of_first(2));
   const std::int64_t room = e.integer(1);
   const std::int64_t k = std::min(room, e.operand(0).dims()[dim]);
-  graph::Entry entry = with_integer(e.entry(), 1, k);
+  graph::Entry entry = e.with_integer(1, k);
   for (const graph::TensorType*& type : entry.outputs) {
     if (type == nullptr) continue;
     base::Shape shape = type->shape;
@@ -321,45 +172,6 @@ Results minimum_of(Emission& e) {
 Results place_of_maximum(Emission& e) {
   e.require(!e.is_none(1) || e.variables(0).size() == 1);
   return maximum_of(e);
-}
-
-// ---- Losses of two tensors ----------------------------------------------------------------------
-
-constexpr std::int64_t kNoReduction = 0;
-constexpr std::int64_t kMean = 1;
-constexpr std::int64_t kSum = 2;
-
-// A count of elements has more digits than others keep.
-void require_exact(Emission& e, DType dtype) {
-  e.require(dtype == DType::kFloat32 || dtype == DType::kFloat64);
-}
-
-// (self, target, reduction, ...), where two zeros lose nothing.
-Results loss(Emission& e) {
-  e.require_fixed();
-  const std::size_t self = e.place(0);
-  const std::size_t target = e.place(1);
-  e.require(e.operand(self).dims() == e.operand(target).dims() &&
-            e.variables(self) == e.variables(target));
-  const std::int64_t reduction = e.integer(2);
-  if (reduction == kNoReduction) return e.ordinary();
-  e.hide(self, e.zero(self));
-  if (target != self) e.hide(target, e.zero(target));
-  if (reduction == kSum) return e.ordinary();
-  require_exact(e, e.output_dtype());
-  const Value sum = e.ordinary(with_integer(e.entry(), 2, kSum))[0];
-  return {hlo::divide(sum, e.count(self, sum.dtype()))};
-}
-
-// (grad_output, self, target, reduction, ...)
-Results loss_backward(Emission& e) {
-  if (e.integer(3) != kMean) return pointwise(e);
-  const std::size_t grad = e.place(0);
-  const std::size_t self = e.place(1);
-  e.require(e.variables(grad).empty() && grad != self && grad != e.place(2));
-  require_exact(e, e.operand(grad).dtype());
-  e.operand(grad) = hlo::divide(e.operand(grad), e.count(self, e.operand(grad).dtype()));
-  return pointwise(e, with_integer(e.entry(), 3, kSum));
 }
 
 // ---- Products -----------------------------------------------------------------------------------
@@ -407,10 +219,10 @@ Results attention(Emission& e, const graph::Entry& recorded, BoundedFrame& frame
   const std::size_t query = e.place(0);
   const std::size_t key = e.place(1);
   const std::size_t value = e.place(2);
-  e.require(e.variables(query)[3] == kNone && e.variables(key)[3] == kNone &&
-            e.variables(value)[3] == kNone && e.variables(key)[2] == e.variables(value)[2]);
+  e.require(e.variables(query)[3] == kNoVariable && e.variables(key)[3] == kNoVariable &&
+            e.variables(value)[3] == kNoVariable && e.variables(key)[2] == e.variables(value)[2]);
   const std::int32_t length = e.variables(key)[2];
-  if (length == kNone) return e.ordinary();
+  if (length == kNoVariable) return e.ordinary();
   e.hide(key, e.zero(key), 2);
   e.hide(value, e.zero(value), 2);
   const bool is_causal = std::get<graph::Number>(e.arg(kCausalArg)).constant.to<bool>();
@@ -446,7 +258,8 @@ Results cat(Emission& e) {
       e.require(d == dim || e.variables(part)[d] == e.output_variables()[d]);
     }
   }
-  if (std::ranges::none_of(parts, [&](std::size_t i) { return e.variables(i)[dim] != kNone; })) {
+  if (std::ranges::none_of(parts,
+                           [&](std::size_t i) { return e.variables(i)[dim] != kNoVariable; })) {
     return e.ordinary();
   }
   const std::int64_t length = e.output_dims()[dim];
@@ -459,7 +272,7 @@ Results cat(Emission& e) {
     joined = joined ? hlo::dynamic_update_slice(joined, value, e.starts(rank, dim, end))
                     : e.resize(value, dim, room);
     const std::int32_t variable = e.variables(part)[dim];
-    end = hlo::add(end, variable == kNone ? e.number(value.dims()[dim]) : e.size(variable));
+    end = hlo::add(end, variable == kNoVariable ? e.number(value.dims()[dim]) : e.size(variable));
   }
   return {e.resize(joined, dim, length)};
 }
@@ -479,7 +292,7 @@ Results constant_pad(Emission& e) {
     if (2 * i < pad.size()) {
       // Where it begins is compiled in.
       low[dim] = pad[2 * i];
-      e.require(low[dim] >= 0 && e.arg_variables(1)[2 * i] == kNone);
+      e.require(low[dim] >= 0 && e.arg_variables(1)[2 * i] == kNoVariable);
     }
     high[dim] = e.output_dims()[dim] - low[dim] - from[dim];
   }
@@ -497,12 +310,12 @@ Results creation(Emission& e) {
 // (end), (start, end), (start, end, step), of integers.
 Results arange(Emission& e, std::size_t start, bool has_start, std::size_t step, bool has_step) {
   e.require(base::is_integral(e.output_dtype()) && e.output_dtype() != DType::kBool);
-  if (has_step) e.require(e.variable(step) == kNone && e.integer(step) == 1);
+  if (has_step) e.require(e.variable(step) == kNoVariable && e.integer(step) == 1);
   const Dims& dims = e.output_dims();
   Value sequence = hlo::iota(e.builder(), {DType::kInt64, dims}, 0);
   if (has_start) {
     const Value first =
-        e.variable(start) == kNone ? e.number(e.integer(start)) : e.size(e.variable(start));
+        e.variable(start) == kNoVariable ? e.number(e.integer(start)) : e.size(e.variable(start));
     sequence = hlo::add(sequence, hlo::broadcast_in_dim(first, dims, {}));
   }
   return {convert(sequence, e.output_dtype())};
@@ -519,82 +332,8 @@ Results repeat(Emission& e) {
   const Variables& variables = e.variables(0);
   const std::size_t added = repeats.size() - variables.size();
   for (std::size_t i = 0; i < variables.size(); ++i) {
-    e.require(variables[i] == kNone || repeats[added + i] == 1);
+    e.require(variables[i] == kNoVariable || repeats[added + i] == 1);
   }
-  return e.ordinary();
-}
-
-// ---- Indices ------------------------------------------------------------------------------------
-
-// (self, indices, ...): what lies behind the indices looks at element 0.
-void hide_indices(Emission& e) {
-  const std::size_t self = e.place(0);
-  const std::vector<std::int32_t>& indices = std::get<graph::OperandList>(e.arg(1)).indices;
-  for (std::size_t dim = 0; dim < indices.size(); ++dim) {
-    if (indices[dim] < 0) continue;
-    const auto place = static_cast<std::size_t>(indices[dim]);
-    e.require(place != self && base::is_integral(e.operand(place).dtype()) &&
-              e.operand(place).dtype() != DType::kBool &&
-              e.operand(place).dtype() != DType::kUInt8);
-    // What counts from the end does so from that of the elements.
-    if (const std::int32_t variable = e.variables(self)[dim]; variable != kNone) {
-      e.require(std::ranges::count(indices, indices[dim]) == 1);
-      Value& index = e.operand(place);
-      const Value size =
-          hlo::broadcast_in_dim(convert(e.size(variable), index.dtype()), index.dims(), {});
-      const Value is_negative = hlo::lt(index, hlo::full_like(index, 0));
-      index = hlo::select(is_negative, hlo::add(index, size), index);
-    }
-    e.hide(place, e.zero(place));
-  }
-}
-
-Results index(Emission& e) {
-  e.require_fixed();
-  hide_indices(e);
-  return e.ordinary();
-}
-
-// (self, indices, values, accumulate, ...), of one vector of indices: behind it zeros are added.
-Results index_put(Emission& e) {
-  e.require_fixed();
-  const std::vector<std::int32_t>& indices = std::get<graph::OperandList>(e.arg(1)).indices;
-  const auto dim = static_cast<std::size_t>(
-      std::ranges::find_if(indices, [](std::int32_t i) { return i >= 0; }) - indices.begin());
-  const std::size_t values = e.place(2);
-  Variables expected = e.variables(e.place(0));
-  e.require(std::get<graph::Number>(e.arg(3)).constant.to<bool>() &&
-            std::ranges::count_if(indices, [](std::int32_t i) { return i >= 0; }) == 1 &&
-            values != e.place(0) && static_cast<std::int32_t>(values) != indices[dim]);
-  const Variables& index = e.variables(static_cast<std::size_t>(indices[dim]));
-  e.require(index.size() == 1);
-  expected[dim] = index[0];
-  e.require(e.variables(values) == expected);
-  hide_indices(e);
-  e.hide(values, e.zero(values));
-  return e.ordinary();
-}
-
-// (self, dim, index, ...)
-Results index_along(Emission& e) {
-  e.require_fixed();
-  e.require(e.place(2) != e.place(0));
-  e.hide(e.place(2), e.zero(e.place(2)));
-  return e.ordinary();
-}
-
-// (self, dim, index, source): nothing behind the elements may be written.
-Results index_copy(Emission& e) {
-  e.require_fixed();
-  const Variables& source = e.variables(e.place(3));
-  e.require(e.is_fixed(e.place(2)) && !source.empty() && source[at(wrapped(e, 1))] == kNone);
-  return e.ordinary();
-}
-
-// (elements, test_elements, ...)
-Results isin(Emission& e) {
-  e.require_fixed();
-  e.require(e.num_operands() == 2 && e.is_fixed(1));
   return e.ordinary();
 }
 
@@ -605,10 +344,8 @@ bool is_elementwise(std::string_view name, const Lowering& lowering) {
          name.find("glu") == std::string_view::npos;
 }
 
-using Rule = Results (*)(Emission&);
-
-const std::unordered_map<std::string_view, Rule>& rules() {
-  static const std::unordered_map<std::string_view, Rule> table = {
+const Rules& other_rules() {
+  static const Rules table = {
       {"view:reshape", reshape},
       {"_unsafe_view", reshape},
       {"view:expand", expand},
@@ -625,12 +362,6 @@ const std::unordered_map<std::string_view, Rule>& rules() {
       {"_safe_softmax", softmax},
       {"_log_softmax", softmax},
       {"topk", topk},
-      {"mse_loss", loss},
-      {"smooth_l1_loss", loss},
-      {"huber_loss", loss},
-      {"mse_loss_backward", loss_backward},
-      {"smooth_l1_loss_backward", loss_backward},
-      {"huber_loss_backward", loss_backward},
       {"mean.dim", over_fixed<1>},
       {"sum", reduction_from<0>},
       {"sum.dim_IntList", reduction_from<0>},
@@ -662,12 +393,6 @@ const std::unordered_map<std::string_view, Rule>& rules() {
       {"tril", permute},
       {"triu", permute},
       {"repeat", repeat},
-      {"index.Tensor", index},
-      {"index_put", index_put},
-      {"_index_put_impl", index_put},
-      {"index_select", index_along},
-      {"gather", index_along},
-      {"index_copy", index_copy},
       {"isin.Tensor_Tensor", isin},
       {"zeros", creation},
       {"ones", creation},
@@ -679,6 +404,13 @@ const std::unordered_map<std::string_view, Rule>& rules() {
       {"new_empty", creation},
   };
   return table;
+}
+
+Rule find_rule(std::string_view name) {
+  for (const Rules* rules : {&other_rules(), &loss_rules(), &indexing_rules()}) {
+    if (const auto found = rules->find(name); found != rules->end()) return found->second;
+  }
+  return nullptr;
 }
 
 }  // namespace
@@ -693,11 +425,9 @@ std::vector<Value> emit_bounded(const BoundedCall& call, BoundedFrame frame) {
   if (call.entry.op->name == "_scaled_dot_product_flash_attention_for_cpu") {
     return attention(emission, call.entry, frame);
   }
-  if (const auto found = rules().find(call.entry.op->name); found != rules().end()) {
-    return found->second(emission);
-  }
+  if (const Rule rule = find_rule(call.entry.op->name)) return rule(emission);
   if (!is_elementwise(call.entry.op->name, *lowering)) emission.refuse();
-  return pointwise(emission);
+  return emission.pointwise();
 }
 
 }  // namespace torch_xla::ops

@@ -245,6 +245,26 @@ std::optional<GraphCall> call_of(const Plan& plan) {
   return call;
 }
 
+GraphCuts* cuts_for(const Device& device) {
+  if (!base::settings().graph_cuts() || device.num_devices() > 1) return nullptr;
+  return &client().programs().graph_cuts();
+}
+
+// Computes what comes before the rest of a cut graph, and plans that.
+Plan plan_in_parts(Device& device, const Plan& cut, std::vector<ArrayPtr>& arrays,
+                   std::string_view where) {
+  static base::Counter& count = base::counter("GraphCut");
+  count.add();
+  if (debug_level() > 0) {
+    write_explanation(base::str("A graph of ", cut.cut.num_steps, " operations has ",
+                                cut.cut.num_different,
+                                " that differ from those of another: these are computed apart\n"));
+  }
+  for (const std::vector<graph::Value>& part : cut.cut.parts) compute(device, part, where);
+  const auto values = [&cut](std::vector<graph::NodeRef>&) { return cut.values; };
+  return plan_compute(device, values, arrays);
+}
+
 }  // namespace
 
 void sync(Device& device, bool wait_for_values, std::string_view where, RunKind kind) {
@@ -267,7 +287,8 @@ void sync(Device& device, bool wait_for_values, std::string_view where, RunKind 
 
 std::vector<ArrayPtr> compute(Device& device, const ReadValues& read, std::string_view where) {
   std::vector<ArrayPtr> arrays;
-  Plan plan = plan_compute(device, read, arrays);
+  Plan plan = plan_compute(device, read, arrays, cuts_for(device));
+  if (!plan.cut.is_empty()) plan = plan_in_parts(device, plan, arrays, where);
   if (!plan.is_empty()) run(device, std::move(plan), where, RunKind::kRead);
   return arrays;
 }

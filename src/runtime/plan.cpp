@@ -362,7 +362,8 @@ ArrayPtr array_of(const graph::Value& value) {
 
 }  // namespace
 
-Plan plan_compute(Device& device, const ReadValues& read, std::vector<ArrayPtr>& arrays) {
+Plan plan_compute(Device& device, const ReadValues& read, std::vector<ArrayPtr>& arrays,
+                  GraphCuts* cuts) {
   Plan plan;
   std::vector<graph::Value> values;  // freed outside the lock
   std::vector<graph::Value> missing;
@@ -379,9 +380,15 @@ Plan plan_compute(Device& device, const ReadValues& read, std::vector<ArrayPtr>&
   }
   if (!missing.empty()) {
     check_runs_allowed();
+    plan.trace = graph::walk(missing);
+    if (cuts != nullptr) plan.cut = cuts->find(plan.trace);
+    if (!plan.cut.is_empty()) {
+      plan.trace = {};
+      plan.values = std::move(values);
+      return plan;
+    }
     plan.freed = forget_arguments_locked(device);
     plan.place = device.launches().reserve();
-    plan.trace = graph::walk(missing);
     if (check_complete(plan.trace)) [[unlikely]]
       fail_dependents(device, plan, missing);
     const ResultShardings shardings(device, plan.trace);

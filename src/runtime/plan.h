@@ -12,6 +12,7 @@
 #include "runtime/array.h"
 #include "runtime/births.h"
 #include "runtime/executor.h"
+#include "runtime/graph_cuts.h"
 #include "runtime/kept_arguments.h"
 #include "runtime/launch_queue.h"
 #include "runtime/recovery.h"
@@ -35,6 +36,10 @@ struct Plan {
   std::vector<graph::Node*> emptied;
   // One of the values that are not in the trace since what they need has failed, or null.
   ArrayPtr failed;
+  // Of a read whose graph is to be computed in parts: what comes first, and the values that are to
+  // be planned once more then. Nothing else is planned.
+  GraphCut cut;
+  std::vector<graph::Value> values;
   LaunchQueue::Place place;
   // Of a call of a graph: in the place of the trace's leaves that are null.
   ArgumentListPtr kept;
@@ -54,8 +59,10 @@ bool set_donors_are_used(bool are_used);
 Plan plan_sync(Device& device);
 
 // The values that `read` gives (called under the lock), and those that are computed on the way and
-// that someone may ask for later, views aside: they are cheap. `arrays` receives one per value.
-Plan plan_compute(Device& device, const ReadValues& read, std::vector<ArrayPtr>& arrays);
+// that someone may ask for later, views aside: they are cheap. `arrays` receives one per value,
+// unless `cuts`, which may be null, has one for the graph.
+Plan plan_compute(Device& device, const ReadValues& read, std::vector<ArrayPtr>& arrays,
+                  GraphCuts* cuts = nullptr);
 
 // For a program that is known already: the arrays that `read` gives (called under the lock) are its
 // leaves, and the trace has nothing else. Empty when `read` returns false.

@@ -15,6 +15,7 @@
 #include "graph/walk.h"
 #include "runtime/bounded_graphs.h"
 #include "runtime/compile_cache.h"
+#include "runtime/graph_cuts.h"
 #include "runtime/persistent_cache.h"
 #include "runtime/program_spec.h"
 #include "runtime/tiers.h"
@@ -64,6 +65,7 @@ class Programs {
   // What one of them gave before, or null. Blocks while it is compiled.
   CompiledProgramPtr find(const base::Hash128& key) { return cache_.find(key); }
 
+  GraphCuts& graph_cuts() { return graph_cuts_; }
   PersistentCache& persistent_cache() { return persistent_cache_; }
   std::size_t size() const { return cache_.size(); }
   // Those that run end well.
@@ -71,6 +73,7 @@ class Programs {
     full_compilations_.clear();
     cache_.clear();
     bounded_graphs_.clear();
+    graph_cuts_.clear();
   }
   // At a shutdown: ends what goes on by itself, and drops all programs.
   void close();
@@ -91,6 +94,7 @@ class Programs {
   Client& client_;
   CompileCache cache_;
   BoundedGraphs bounded_graphs_;
+  GraphCuts graph_cuts_;
   FullCompilations full_compilations_;
   PersistentCache persistent_cache_;
 };

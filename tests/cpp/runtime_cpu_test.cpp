@@ -8,6 +8,7 @@ namespace {
 
 using testing::add;
 using testing::add_;
+using testing::count_of;
 using testing::Counts;
 using testing::Floats;
 using testing::multiply;
@@ -144,7 +145,7 @@ TEST(metrics_count_what_was_done) {
   EXPECT_EQ(base::metric_data("CompileTime")->total_samples, 1);
   EXPECT_EQ(base::metric_data("ExecuteTime")->total_samples, 3);
   EXPECT_EQ(base::metric_data("TensorsGraphSize")->accumulator, 3.0);
-  EXPECT_EQ(base::counter_value("CachedCompile").value_or(0), 2);
+  EXPECT_EQ(count_of("CachedCompile"), 2);
 }
 
 }  // namespace

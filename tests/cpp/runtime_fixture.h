@@ -6,9 +6,11 @@
 #include <iostream>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "base/metrics.h"
 #include "check.h"
 #include "fake_plugin.h"
 #include "pjrt/live_objects.h"
@@ -140,6 +142,11 @@ class Counts {
  private:
   const runtime::ComputationStats start_ = runtime::computation_stats();
 };
+
+// How often it was counted since the counters were cleared.
+inline std::int64_t count_of(std::string_view counter) {
+  return base::counter_value(counter).value_or(0);
+}
 
 using Floats = std::vector<float>;
 

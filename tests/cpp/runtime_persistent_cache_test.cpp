@@ -18,6 +18,7 @@ namespace torch_xla::runtime {
 namespace {
 
 using testing::add;
+using testing::count_of;
 using testing::Floats;
 using testing::Session;
 using testing::tensor;
@@ -56,7 +57,7 @@ std::int64_t hits_of_a_sum() {
   const Session session(TORCH_XLA_CPU_PLUGIN);
   const Tensor a = tensor(device(0), {1, 2});
   EXPECT(values_of(add(a, a)) == (Floats{2, 4}));
-  return base::counter_value("PersistentCacheHit").value_or(0);
+  return count_of("PersistentCacheHit");
 }
 
 TEST(programs_of_another_version_of_a_custom_call_are_not_found) {

@@ -23,6 +23,7 @@ namespace fs = std::filesystem;
 
 using testing::add;
 using testing::AsyncFake;
+using testing::count_of;
 using testing::Counts;
 using testing::eventually;
 using testing::Floats;
@@ -30,8 +31,6 @@ using testing::multiply;
 using testing::tensor;
 using testing::Tensor;
 using testing::values_of;
-
-std::int64_t count(const char* name) { return base::counter_value(name).value_or(0); }
 
 // A process of several that share a cache, whose waits are told of after a second.
 class Replica {
@@ -93,7 +92,7 @@ Floats product() {
 // Calls `body` on a thread, and `then` when it waits for the other process.
 void while_waiting(const std::function<void()>& body, const std::function<void()>& then) {
   std::thread thread(body);
-  EXPECT(eventually([] { return count("SlowWait") > 0; }));
+  EXPECT(eventually([] { return count_of("SlowWait") > 0; }));
   then();
   thread.join();
 }
@@ -102,7 +101,7 @@ TEST(what_another_process_compiles_is_waited_for_and_loaded) {
   const Replica replica;
   const AsyncFake fake;
   EXPECT(sum() == (Floats{2, 4}));
-  EXPECT_EQ(count("UncachedCompile"), 1);
+  EXPECT_EQ(count_of("UncachedCompile"), 1);
   EXPECT_EQ(disk_cache_contents(replica.directory()).num_entries, 1);
   const testing::Directory aside;
   fs::path entry;
@@ -117,9 +116,9 @@ TEST(what_another_process_compiles_is_waited_for_and_loaded) {
                   fs::rename(aside.path() / "entry", entry);
                   other.end();
                 });
-  EXPECT_EQ(count("UncachedCompile"), 1);
-  EXPECT_EQ(count("PersistentCacheAwaited"), 1);
-  EXPECT_EQ(count("PersistentCacheHit"), 1);
+  EXPECT_EQ(count_of("UncachedCompile"), 1);
+  EXPECT_EQ(count_of("PersistentCacheAwaited"), 1);
+  EXPECT_EQ(count_of("PersistentCacheHit"), 1);
 }
 
 TEST(when_another_process_ends_without_a_program_this_one_compiles_and_waits_no_more) {
@@ -127,12 +126,12 @@ TEST(when_another_process_ends_without_a_program_this_one_compiles_and_waits_no_
   const AsyncFake fake;
   OtherProcess other(replica.directory());
   while_waiting([] { EXPECT(sum() == (Floats{2, 4})); }, [&] { other.end(); });
-  EXPECT_EQ(count("UncachedCompile"), 1);
-  EXPECT_EQ(count("PersistentCacheAwaited"), 0);
+  EXPECT_EQ(count_of("UncachedCompile"), 1);
+  EXPECT_EQ(count_of("PersistentCacheAwaited"), 0);
   const OtherProcess again(replica.directory());
   EXPECT(product() == (Floats{1, 4}));
-  EXPECT_EQ(count("UncachedCompile"), 2);
-  EXPECT_EQ(count("SlowWait"), 1);
+  EXPECT_EQ(count_of("UncachedCompile"), 2);
+  EXPECT_EQ(count_of("SlowWait"), 1);
 }
 
 TEST(nobody_waits_longer_than_the_limit) {
@@ -140,7 +139,7 @@ TEST(nobody_waits_longer_than_the_limit) {
   const AsyncFake fake;
   const OtherProcess other(replica.directory());
   EXPECT(sum() == (Floats{2, 4}));
-  EXPECT_EQ(count("UncachedCompile"), 1);
+  EXPECT_EQ(count_of("UncachedCompile"), 1);
   EXPECT_EQ(disk_cache_contents(replica.directory()).num_entries, 1);
 }
 
@@ -152,8 +151,8 @@ TEST(without_a_limit_or_others_nobody_waits) {
   base::settings().compile_wait.set(5);
   share_compilations(false);
   EXPECT(product() == (Floats{1, 4}));
-  EXPECT_EQ(count("UncachedCompile"), 2);
-  EXPECT_EQ(count("SlowWait"), 0);
+  EXPECT_EQ(count_of("UncachedCompile"), 2);
+  EXPECT_EQ(count_of("SlowWait"), 0);
 }
 
 TEST(a_turn_ends_with_its_compilation) {
@@ -175,7 +174,7 @@ TEST(waiting_for_another_process_is_interruptible) {
   OtherProcess other(replica.directory());
   set_interruption_hooks({[] { return belongs_to_user; },
                           [] {
-                            if (count("SlowWait") > 0) throw Interrupted();
+                            if (count_of("SlowWait") > 0) throw Interrupted();
                           },
                           nullptr});
   bool was_interrupted = false;
@@ -192,7 +191,7 @@ TEST(waiting_for_another_process_is_interruptible) {
   EXPECT(was_interrupted);
   other.end();
   EXPECT(sum() == (Floats{2, 4}));  // by what went on in the background
-  EXPECT_EQ(count("UncachedCompile"), 1);
+  EXPECT_EQ(count_of("UncachedCompile"), 1);
 }
 
 }  // namespace

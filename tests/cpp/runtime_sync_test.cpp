@@ -9,6 +9,7 @@ namespace {
 using testing::add;
 using testing::add_;
 using testing::array_of;
+using testing::count_of;
 using testing::Counts;
 using testing::FakePlugin;
 using testing::Floats;
@@ -62,8 +63,8 @@ TEST(a_step_that_repeats_compiles_once) {
   EXPECT(values_of(w) == (Floats{5, 5}));
   EXPECT_EQ(counts.compiled(), 1);
   EXPECT_EQ(counts.executed(), 5);
-  EXPECT_EQ(base::counter_value("UncachedCompile").value_or(0), 1);
-  EXPECT_EQ(base::counter_value("CachedCompile").value_or(0), 4);
+  EXPECT_EQ(count_of("UncachedCompile"), 1);
+  EXPECT_EQ(count_of("CachedCompile"), 4);
 }
 
 TEST(an_aliased_result_is_computed_once) {

@@ -2,7 +2,6 @@
 // and which executable launches take.
 #include <cstdint>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "base/metrics.h"
@@ -18,6 +17,7 @@ namespace {
 
 using testing::add_;
 using testing::AsyncFake;
+using testing::count_of;
 using testing::Counts;
 using testing::eventually;
 using testing::Floats;
@@ -28,8 +28,6 @@ using testing::values_of;
 
 constexpr const char* kCompile = "PJRT_Client_Compile";
 constexpr const char* kQuickFlag = "xla_backend_optimization_level";
-
-std::int64_t count_of(std::string_view name) { return base::counter_value(name).value_or(0); }
 
 // While it lives, new programs are compiled quickly first.
 class Tiered {
@@ -61,6 +59,15 @@ class Sum {
   const Tensor sum_ = tensor(device(0), {0, 0});
   int num_launches_ = 0;
 };
+
+// Launches what is to be compiled once more until that has begun and hangs, as all compilations do
+// from there on, until `fake.release()`.
+void hang_in_second_compilation(const AsyncFake& fake, Sum& sum) {
+  sum.launch(kQuickLaunches - 1);
+  fake.hang(kCompile);
+  sum.launch();
+  EXPECT(eventually([&] { return fake.waiting(kCompile) == 1; }));
+}
 
 // A program that was replaced after its launch is gone.
 bool last_was_quick() {
@@ -98,10 +105,7 @@ TEST(launches_go_on_while_the_program_is_compiled_once_more) {
   const Tiered tiered;
   const AsyncFake fake;
   Sum sum;
-  sum.launch(kQuickLaunches - 1);
-  fake.hang(kCompile);
-  sum.launch();
-  EXPECT(eventually([&] { return fake.waiting(kCompile) == 1; }));
+  hang_in_second_compilation(fake, sum);
   sum.launch(2 * kQuickLaunches);
   EXPECT(last_was_quick());
   EXPECT_EQ(fake.waiting(kCompile), 1);
@@ -143,10 +147,7 @@ TEST(a_program_that_was_dropped_meanwhile_is_not_replaced) {
   const Tiered tiered;
   const AsyncFake fake;
   Sum sum;
-  sum.launch(kQuickLaunches - 1);
-  fake.hang(kCompile, 0);
-  sum.launch();
-  EXPECT(eventually([&] { return fake.waiting(kCompile) == 1; }));
+  hang_in_second_compilation(fake, sum);
   clear_compilation_cache();
   fake.release();
   EXPECT(eventually([&] { return fake.live("executable") == 0; }));
@@ -158,10 +159,7 @@ TEST(a_shutdown_does_not_wait_for_the_second_compilation) {
   const AsyncFake fake;
   {
     Sum sum;
-    sum.launch(kQuickLaunches - 1);
-    fake.hang(kCompile);
-    sum.launch();
-    EXPECT(eventually([&] { return fake.waiting(kCompile) == 1; }));
+    hang_in_second_compilation(fake, sum);
   }
   shutdown();
   EXPECT_EQ(fake.waiting(kCompile), 1);

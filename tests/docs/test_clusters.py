@@ -12,7 +12,7 @@ import sys
 
 import pytest
 from clone import ROOT
-from processes import COMPILING_QUICKLY
+from quick_options import COMPILING_QUICKLY
 from torch.distributed.run import get_args_parser
 
 RECIPES = ROOT / "examples" / "clusters"

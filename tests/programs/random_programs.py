@@ -25,14 +25,6 @@ import torch_xla
 __all__ = ["Kind", "Program", "Run", "ask", "kind_of", "run_on_device"]
 
 
-def quick_compile_options() -> dict[str, bool | int]:
-    """Of XLA's compiler for the CPU, which then takes a third to a fifth of the time, for slower
-    programs that may round otherwise; other platforms' compilers know no such options."""
-    if torch_xla.runtime.device_type() != "CPU":
-        return {}
-    return {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
-
-
 @dataclass
 class Program:
     seed: int
@@ -114,14 +106,11 @@ class Kind:
         parser.add_argument("--batch", type=int, default=50)
         parser.add_argument("--max-failures", type=int, default=10)
         parser.add_argument("--print", action="store_true", help="print programs, run nothing")
-        parser.add_argument("--quick", action="store_true", help="compile quickly, as the tests do")
         options = parser.parse_args()
         if options.print:
             for program in self.make_programs(options.first, options.count):
                 print(program.text(), end="\n\n")
             return
-        if options.quick:
-            torch_xla.set_custom_compile_options(quick_compile_options())
         start = time.time()
         failures = self.search(options.first, options.count, options.batch, options.max_failures)
         print("\n".join(failures))

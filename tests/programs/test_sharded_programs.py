@@ -9,7 +9,7 @@ import pytest
 import sharded_programs
 import torch
 import workers
-from processes import COMPILING_QUICKLY
+from quick_options import XLA_FLAGS
 from random_programs import Program
 
 import torch_xla
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture(autouse=True)
 def quick_children(monkeypatch):
-    monkeypatch.setenv("XLA_FLAGS", COMPILING_QUICKLY["XLA_FLAGS"])
+    monkeypatch.setenv("XLA_FLAGS", XLA_FLAGS)
 
 
 @pytest.mark.parametrize("count", sharded_programs.COUNTS)

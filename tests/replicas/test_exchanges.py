@@ -11,7 +11,7 @@ import textwrap
 import time
 
 import pytest
-from processes import COMPILING_QUICKLY
+from quick_options import COMPILING_QUICKLY
 
 import torch_xla.runtime as xr
 

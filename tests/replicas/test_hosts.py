@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator
 
 import hosts
 import pytest
-from processes import COMPILING_QUICKLY, run_in_process
+from processes import run_in_process
+from quick_options import COMPILING_QUICKLY
 from test_exchanges import run
 
 import torch_xla.runtime as xr

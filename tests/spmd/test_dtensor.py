@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-from processes import COMPILING_QUICKLY
+from quick_options import COMPILING_QUICKLY
 
 PROGRAM = pathlib.Path(__file__).with_name("dtensor_programs.py")
 NAMES = [

@@ -10,7 +10,8 @@ from typing import Any
 
 import model_programs
 import pytest
-from processes import COMPILING_QUICKLY, json_of_program
+from processes import json_of_program
+from quick_options import COMPILING_QUICKLY
 
 PROGRAM = pathlib.Path(model_programs.__file__)
 COUNTS = [int(count) for count in os.environ.get("SPMD_DEVICES", "4").split(",")]

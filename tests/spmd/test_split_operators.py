@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 import torch
 import workers
-from processes import COMPILING_QUICKLY
+from quick_options import XLA_FLAGS
 
 # What the partitioner once got wrong or died of, and some that it has always known.
 _ENTRIES = (
@@ -20,7 +20,7 @@ _ENTRIES = (
 def child():
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CPU_NUM_DEVICES", "4")
-        patch.setenv("XLA_FLAGS", COMPILING_QUICKLY["XLA_FLAGS"])
+        patch.setenv("XLA_FLAGS", XLA_FLAGS)
         worker = workers.Worker("checks:check_split", timeout_s=240)
         yield worker
         worker.close()

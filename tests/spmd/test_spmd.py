@@ -10,7 +10,8 @@ from typing import Any
 import mesh_programs
 import pytest
 import torch
-from processes import COMPILING_QUICKLY, json_of_program, run_in_process
+from processes import json_of_program, run_in_process
+from quick_options import COMPILING_QUICKLY
 
 import torch_xla
 

@@ -10,12 +10,6 @@ import sys
 import textwrap
 from typing import Any
 
-# An environment in which programs compile in a third to a fifth of the time, and run slower: for
-# those that compile much and are judged by their values.
-COMPILING_QUICKLY = {
-    "XLA_FLAGS": "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
-}
-
 
 def run_in_process(code: str, *arguments: str, **environment: str) -> str:
     """What the program prints; fails the test if it does not end well."""

@@ -1,0 +1,58 @@
+// Losses of two tensors, and their gradients, of as many elements as are data.
+#include "ops/bounded_emission.h"
+
+namespace torch_xla::ops {
+namespace {
+
+constexpr std::int64_t kNoReduction = 0;
+constexpr std::int64_t kMean = 1;
+constexpr std::int64_t kSum = 2;
+
+// A count of elements has more digits than others keep.
+void require_exact(Emission& e, DType dtype) {
+  e.require(dtype == DType::kFloat32 || dtype == DType::kFloat64);
+}
+
+// (self, target, reduction, ...), where two zeros lose nothing.
+Results loss(Emission& e) {
+  e.require_fixed();
+  const std::size_t self = e.place(0);
+  const std::size_t target = e.place(1);
+  e.require(e.operand(self).dims() == e.operand(target).dims() &&
+            e.variables(self) == e.variables(target));
+  const std::int64_t reduction = e.integer(2);
+  if (reduction == kNoReduction) return e.ordinary();
+  e.hide(self, e.zero(self));
+  if (target != self) e.hide(target, e.zero(target));
+  if (reduction == kSum) return e.ordinary();
+  require_exact(e, e.output_dtype());
+  const Value sum = e.ordinary(e.with_integer(2, kSum))[0];
+  return {hlo::divide(sum, e.count(self, sum.dtype()))};
+}
+
+// (grad_output, self, target, reduction, ...)
+Results loss_backward(Emission& e) {
+  if (e.integer(3) != kMean) return e.pointwise();
+  const std::size_t grad = e.place(0);
+  const std::size_t self = e.place(1);
+  e.require(e.variables(grad).empty() && grad != self && grad != e.place(2));
+  require_exact(e, e.operand(grad).dtype());
+  e.operand(grad) = hlo::divide(e.operand(grad), e.count(self, e.operand(grad).dtype()));
+  return e.pointwise(e.with_integer(3, kSum));
+}
+
+}  // namespace
+
+const Rules& loss_rules() {
+  static const Rules table = {
+      {"mse_loss", loss},
+      {"smooth_l1_loss", loss},
+      {"huber_loss", loss},
+      {"mse_loss_backward", loss_backward},
+      {"smooth_l1_loss_backward", loss_backward},
+      {"huber_loss_backward", loss_backward},
+  };
+  return table;
+}
+
+}  // namespace torch_xla::ops
