@@ -18,36 +18,21 @@
 namespace torch_xla::aten {
 namespace {
 
-using Combine = void (*)(at::Tensor& output, const at::Tensor& a, const at::Tensor& b);
+using Combine = at::Tensor& (*)(at::Tensor& output, const at::Tensor& a, const at::Tensor& b);
+
+at::Tensor& add(at::Tensor& output, const at::Tensor& a, const at::Tensor& b) {
+  return at::add_out(output, a, b);
+}
 
 Combine combination(c10d::ReduceOp::RedOpType op) {
   switch (op) {
-    case c10d::ReduceOp::SUM:
-      return
-          [](at::Tensor& out, const at::Tensor& a, const at::Tensor& b) { at::add_out(out, a, b); };
-    case c10d::ReduceOp::PRODUCT:
-      return
-          [](at::Tensor& out, const at::Tensor& a, const at::Tensor& b) { at::mul_out(out, a, b); };
-    case c10d::ReduceOp::MIN:
-      return [](at::Tensor& out, const at::Tensor& a, const at::Tensor& b) {
-        at::minimum_out(out, a, b);
-      };
-    case c10d::ReduceOp::MAX:
-      return [](at::Tensor& out, const at::Tensor& a, const at::Tensor& b) {
-        at::maximum_out(out, a, b);
-      };
-    case c10d::ReduceOp::BAND:
-      return [](at::Tensor& out, const at::Tensor& a, const at::Tensor& b) {
-        at::bitwise_and_out(out, a, b);
-      };
-    case c10d::ReduceOp::BOR:
-      return [](at::Tensor& out, const at::Tensor& a, const at::Tensor& b) {
-        at::bitwise_or_out(out, a, b);
-      };
-    case c10d::ReduceOp::BXOR:
-      return [](at::Tensor& out, const at::Tensor& a, const at::Tensor& b) {
-        at::bitwise_xor_out(out, a, b);
-      };
+    case c10d::ReduceOp::SUM: return add;
+    case c10d::ReduceOp::PRODUCT: return at::mul_out;
+    case c10d::ReduceOp::MIN: return at::minimum_out;
+    case c10d::ReduceOp::MAX: return at::maximum_out;
+    case c10d::ReduceOp::BAND: return at::bitwise_and_out;
+    case c10d::ReduceOp::BOR: return at::bitwise_or_out;
+    case c10d::ReduceOp::BXOR: return at::bitwise_xor_out;
     default: return nullptr;
   }
 }
