@@ -1,5 +1,5 @@
 // Process groups whose members are processes of one host exchange tensors through memory that they
-// share, at a tenth of what the way through sockets costs.
+// share.
 #pragma once
 
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
