@@ -15,6 +15,8 @@ namespace {
 using enum Sharing;
 using enum Moment;
 
+constexpr bool kAsStored = true;
+
 constexpr std::string_view kFoundDtype = "Found dtype {Got} but expected {Want}";
 constexpr std::string_view kScalarType = "expected scalar type {Want} but found {Got}";
 constexpr std::string_view kScalarTypeOfScan = "expected scalar_type {Want} but found {Got}";
@@ -57,13 +59,13 @@ constexpr OperatorRules kRules[] = {
      .reads = {{kWholeOrExpanded}, {kAny}},
      .out = {.dtype_error = "self and mat2 must have the same dtype, but got {Got} and {Want}",
              .resizes_silently = true}},
-    {.name = "addmm", .reads = {{kWholeOrExpanded}, {kAny}}},
+    {.name = "addmm", .reads = {{kWholeOrExpanded, kResized, kAsStored}, {kAny}}},
     {.name = "addmv", .reads = {{kWholeOrExpanded}, {kAny}}},
     {.name = "addr", .reads = {{kWholeOrExpanded, kGiven}, {kWhole, kGiven}}},
     {.name = "aminmax", .reads = {{kWhole}}},
     {.name = "avg_pool3d", .takes_half = true},
     {.name = "avg_pool3d_backward", .takes_half = true},
-    {.name = "baddbmm", .reads = {{kWholeOrExpanded}, {kAny}}},
+    {.name = "baddbmm", .reads = {{kWholeOrExpanded, kResized, kAsStored}, {kAny}}},
     {.name = "bernoulli",
      .reads = {{kWhole}},
      .out = {.resizes_silently = true, .check_cast = check_cast_of_bernoulli}},
@@ -88,6 +90,7 @@ constexpr OperatorRules kRules[] = {
     {.name = "constant_pad_nd", .check = [](CallArguments given) { check_fits_self(given, 2); }},
     {.name = "convolution", .layout = Layout::kChannels},
     {.name = "convolution_overrideable", .layout = Layout::kChannels},
+    {.name = "copy", .reads = {{kWhole, kResized, kAsStored}}},
     {.name = "cummax",
      .out = {.dtype_error = kScalarTypeOfScan, .second_dtype_error = kScalarTypeOfScan}},
     {.name = "cummin",

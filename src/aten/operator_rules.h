@@ -33,6 +33,8 @@ enum class Moment : std::uint8_t { kGiven = 1, kResized = 2, kBoth = 3 };
 struct ReadRule {
   Sharing sharing = Sharing::kAny;
   Moment moment = Moment::kResized;
+  // The kernel takes what is shown conjugated as it is stored; most are handed a copy.
+  bool is_as_stored = false;
   constexpr bool is_for(Moment now) const {
     return sharing != Sharing::kAny &&
            (static_cast<unsigned>(moment) & static_cast<unsigned>(now)) != 0;

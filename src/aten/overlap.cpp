@@ -34,10 +34,16 @@ Overlap overlap_of(const TensorImpl& a, const TensorImpl& b) {
               "operation.");
 }
 
+// PyTorch hands most kernels a copy of what is shown conjugated or negated, and writes a copy back.
+bool is_copied(const TensorImpl& written, const TensorImpl& read) {
+  return written.sign_bits() != SignBits() || read.sign_bits() != SignBits();
+}
+
 // `num_elements` are those of the result.
-void check_one(Sharing sharing, const TensorImpl& written, const TensorImpl& read,
+void check_one(ReadRule rule, const TensorImpl& written, const TensorImpl& read,
                std::int64_t num_elements) {
-  switch (sharing) {
+  if (!rule.is_as_stored && is_copied(written, read)) return;
+  switch (rule.sharing) {
     case Sharing::kAny: return;
     case Sharing::kWholeOrExpanded:
       if (read.numel() != num_elements) return;
@@ -54,14 +60,14 @@ void check_one(Sharing sharing, const TensorImpl& written, const TensorImpl& rea
 
 void check_read(const ReadRules& rules, const TensorImpl& written, const TensorImpl& read,
                 std::size_t position) {
-  const Sharing sharing = rules.empty() ? Sharing::kWhole : rules[position].sharing;
-  check_one(sharing, written, read, written.numel());
+  const ReadRule rule = rules.empty() ? ReadRule{Sharing::kWhole} : rules[position];
+  check_one(rule, written, read, written.numel());
 }
 
 void check_reads(const ReadRules& rules, const TensorImpl& written, const TensorImpls& reads,
                  Moment moment, std::int64_t num_elements) {
   for (std::size_t k = 0; k < reads.size(); ++k) {
-    if (rules[k].is_for(moment)) check_one(rules[k].sharing, written, *reads[k], num_elements);
+    if (rules[k].is_for(moment)) check_one(rules[k], written, *reads[k], num_elements);
   }
 }
 
@@ -90,9 +96,8 @@ void warn_if_repeated(const TensorImpl& written, std::string_view name, std::str
 }
 
 void check_apart(const TensorImpl& written, const TensorImpl& read) {
-  if (overlap_of(written, read) == Overlap::kNone) return;
-  // PyTorch hands these kernels a copy of what is shown conjugated or negated.
-  if (written.sign_bits() == read.sign_bits()) throw_shared_memory();
+  if (is_copied(written, read)) return;
+  if (overlap_of(written, read) != Overlap::kNone) throw_shared_memory();
 }
 
 void check_no_partial_overlap(const TensorImpl& written, const TensorImpl& read) {

@@ -73,6 +73,11 @@ def has_defined_writes(written: torch.Tensor, read: torch.Tensor) -> bool:
     return written.is_contiguous() and read.is_contiguous()
 
 
+def has_defined_puts(written: torch.Tensor, read: torch.Tensor) -> bool:
+    """The same where indices say what is written: without gaps, shared memory is refused."""
+    return not shares_memory(written, read) or (written.is_contiguous() and read.is_contiguous())
+
+
 class ProgramMaker:
     run_class: type[Run] = ViewRun
 
@@ -324,6 +329,7 @@ class ProgramMaker:
         """What to write into `t`: another variable, one of its own views, or a new tensor. Where
         indices say what `t` is a copy of, `written` is what they are of."""
         target = t if written is None else written
+        is_defined = has_defined_writes if written is None else has_defined_puts
         if self.chance(0.35):
             for name in self.rng.sample(list(self.run.tensors()), len(self.run.tensors())):
                 other = self.value(name)
@@ -333,10 +339,10 @@ class ProgramMaker:
                     continue
                 if not fits:
                     continue
-                return name if has_defined_writes(target, other) else f"{name}.clone()"
+                return name if is_defined(target, other) else f"{name}.clone()"
         source = self.like(t.shape, self.rng.choice([t.dtype, t.dtype, self.dtype()]))
         known = self.run.tensors().get(source)
-        return source if known is None or has_defined_writes(target, known) else f"{source}.clone()"
+        return source if known is None or is_defined(target, known) else f"{source}.clone()"
 
     def arithmetic(self, name: str, t: torch.Tensor) -> str:
         op = self.rng.choice(["add_", "sub_", "mul_"])

@@ -344,9 +344,25 @@ def test_conjugates_of_what_is_written_are_copies():
         x = torch.tensor([1 + 2j, 3 - 1j, 5j], device=device)
         x[torch.tensor([0, 1], device=device)] = x[2:].conj()
         x[torch.tensor([2], device=device)] = x[2:].conj()
+        x.conj()[torch.tensor([0], device=device)] = x[1:2].conj()
+        x[1:].add_(x[:-1].conj())
+        x.conj()[:-1].mul_(x[1:].conj())
+        x[:1].view(1, 1).add_(x[:1].conj(), alpha=2)
+        torch.sub(x[1:].conj(), 1, out=x[:-1])
         return x
 
     assert torch.equal(program("xla").cpu(), program("cpu"))
+
+
+@pytest.mark.parametrize("device", ["cpu", "xla"])
+def test_kernels_that_take_conjugates_refuse_those_of_what_is_written(device):
+    x = torch.tensor([[1 + 2j, 3 - 1j, 5j]], device=device).expand(3, 3).clone()
+    for write in (
+        lambda: x[1:].copy_(x[:-1].conj()),
+        lambda: torch.addmm(x[:-1].conj(), x[:2, :2].clone(), x[:2].clone(), out=x[1:]),
+    ):
+        with pytest.raises(RuntimeError, match="refer to a single memory location"):
+            write()
 
 
 def test_reshaped_result_of_a_write_that_reads_what_it_writes():
