@@ -120,10 +120,8 @@ WAYS: dict[str, dict[str, str]] = {
 
 def print_steps(layers: int) -> None:
     rows = []
-    for way in ("here", "here, XLA_LAYER_LOOPS=1", "torch.compile", "eager"):
-        kind, _, switch = way.partition(", ")
-        environment = dict([switch.split("=")]) if switch else {}
-        first, third, forward = run("step", kind, str(layers), **environment)[-3:]
+    for way in ("here", "torch.compile", "eager"):
+        first, third, forward = run("step", way, str(layers))[-3:]
         of_forward = ratio(first / forward, FIRST_STEP_LIMIT) if forward else ""
         rows.append([way, f"{first:.1f}", of_forward, f"{third:.2f}"])
     print_table(

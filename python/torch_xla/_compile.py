@@ -46,11 +46,13 @@ class _Region:
         name: str,
         max_different_graphs: int | None,
         custom_compile_options: CompileOptions | None,
+        dynamic: bool | None,
     ) -> None:
         self._full_graph = full_graph
         self._name = name
         self._max_different_graphs = max_different_graphs
         self._options = custom_compile_options
+        self._dynamic = dynamic
         self._programs: dict[str, None] = {}
 
     @contextlib.contextmanager
@@ -59,7 +61,7 @@ class _Region:
             _barriers.sync()
         was_suspended = _XLAC._suspend_eager_mode(True)
         try:
-            with self._compile_options():
+            with self._compile_options(), self._sizes():
                 before = _XLAC._set_runs_forbidden(self._full_graph)
                 try:
                     yield
@@ -79,6 +81,17 @@ class _Region:
             yield
         finally:
             _XLAC._set_thread_compile_options(before)
+
+    @contextlib.contextmanager
+    def _sizes(self) -> Iterator[None]:
+        if self._dynamic is None:
+            yield
+            return
+        before = _XLAC._set_thread_bounded_sizes(self._dynamic)
+        try:
+            yield
+        finally:
+            _XLAC._set_thread_bounded_sizes(before)
 
     def _finish(self) -> None:
         executed = _XLAC._computation_stats()[1]
@@ -110,6 +123,7 @@ def compile(
     name: str | None = None,
     max_different_graphs: int | None = None,
     custom_compile_options: CompileOptions | None = None,
+    dynamic: bool | None = None,
 ) -> Any:
     """Run what is recorded in a call as one program, launched when the call ends.
 
@@ -124,6 +138,9 @@ def compile(
         name: for messages; by default the function's.
         max_different_graphs: raise when the calls have run more programs than that.
         custom_compile_options: XLA flags for its programs, as in `set_custom_compile_options`.
+        dynamic: True: where a call comes with other sizes than those before, it is compiled for all
+            sizes up to a bound, if each of its operators has a rule for that; False: a program for
+            each size; None: as `torch_xla.settings.bounded_sizes` says.
 
     Raises:
         RuntimeError: what `full_graph` and `max_different_graphs` say.
@@ -136,6 +153,8 @@ def compile(
             f"torch_xla.compile: max_different_graphs must be a number, got "
             f"{max_different_graphs!r}"
         )
+    if dynamic is not None and not isinstance(dynamic, bool):
+        raise TypeError(f"torch_xla.compile: dynamic must be True, False or None, got {dynamic!r}")
     if custom_compile_options is not None:
         custom_compile_options = _checked("torch_xla.compile", custom_compile_options)
 
@@ -146,6 +165,7 @@ def compile(
             name or (default if function is not None else "a block"),
             max_different_graphs,
             custom_compile_options,
+            dynamic,
         )
 
     def wrap(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -12,6 +12,7 @@
 #include "runtime/client.h"
 #include "runtime/inspect.h"
 #include "runtime/platform_options.h"
+#include "runtime/programs.h"
 
 namespace torch_xla::python {
 namespace {
@@ -71,6 +72,7 @@ void bind_regions(py::module_& m) {
   m.def("_set_custom_compile_options", &runtime::set_custom_compile_options);
   m.def("_custom_compile_options", &runtime::custom_compile_options);
   m.def("_set_thread_compile_options", &runtime::set_thread_compile_options);
+  m.def("_set_thread_bounded_sizes", &runtime::set_thread_bounded_sizes);
 }
 
 }  // namespace torch_xla::python

@@ -24,6 +24,7 @@ namespace {
 std::atomic<std::int64_t> compile_count{0};
 std::atomic<bool> constants_stay{false};
 std::atomic<bool> is_replica{false};
+thread_local std::optional<bool> bounded_sizes;
 std::atomic<bool (*)()> determinism_is_asked_for{nullptr};
 
 // What runs beside others, which might switch to the other executable at another launch, is
@@ -224,7 +225,8 @@ FoundProgram Programs::find(const graph::Trace& trace, ProgramSpec spec,
     if (!constants_stay.load(std::memory_order_relaxed)) numbers.is_data = seen->is_data();
     found.key = key_with(graph::key_of(trace, numbers.is_data));
   }
-  if (may_be_bounded && base::settings().bounded_sizes() && !constants_stay.load()) {
+  const bool is_bounded = bounded_sizes.value_or(base::settings().bounded_sizes());
+  if (may_be_bounded && is_bounded && !constants_stay.load()) {
     found.program = cache_.look_up(found.key);
     if (found.program.valid()) return found;
     if (find_bounded(trace, spec, before_compiling, found)) return found;
@@ -255,6 +257,10 @@ void Programs::close() {
 std::int64_t num_compiled() { return compile_count.load(std::memory_order_relaxed); }
 
 void set_constants_stay(bool stay) { constants_stay.store(stay); }
+
+std::optional<bool> set_thread_bounded_sizes(std::optional<bool> are_bounded) {
+  return std::exchange(bounded_sizes, are_bounded);
+}
 
 void set_is_replica(bool is_one) { is_replica.store(is_one); }
 

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -105,6 +106,10 @@ std::int64_t num_compiled();
 // Whether a number of the program that differs from call to call stays a constant, of a new program
 // for each value; by default it becomes data.
 void set_constants_stay(bool stay);
+
+// Whether sizes that change become bounded in this thread; none: as the setting says. Returns what
+// held.
+std::optional<bool> set_thread_bounded_sizes(std::optional<bool> are_bounded);
 
 // Whether this process is one of several replicas, whose programs are to be the same though each
 // has numbers of its own (seen_numbers.h). They are compiled once, with all optimizations.

@@ -46,6 +46,7 @@ def compiled_in_all_ways() -> bool:
         "name": "f",
         "max_different_graphs": 2,
         "custom_compile_options": None,
+        "dynamic": True,
     }
     wrapped = torch_xla.compile(lambda t: t + 1, **options)
     decorated = torch_xla.compile(**options)(lambda t: t + 1)

@@ -330,6 +330,7 @@ def test_older_views_can_be_read_after_a_function_that_reads_them():
     [
         (lambda: torch_xla.compile(3), "expected a function, got int"),
         (lambda: torch_xla.compile(max_different_graphs="2"), "must be a number, got '2'"),
+        (lambda: torch_xla.compile(dynamic="yes"), "True, False or None, got 'yes'"),
         (lambda: torch_xla.compile(custom_compile_options=[1]), "expected a dict of XLA flags"),
         (lambda: torch_xla.set_custom_compile_options(None), "expected a dict of XLA flags"),
         (lambda: torch_xla.set_custom_compile_options({1: 1}), "got 1: 1"),

@@ -121,6 +121,14 @@ def test_switched_off_each_size_is_a_program():
     assert run(FUNCTIONS["sum"], range(5, 9)) == 4
 
 
+@pytest.mark.parametrize(("dynamic", "is_on", "most"), [(True, False, 2), (False, True, 40)])
+def test_compiled_functions_say_whether_sizes_are_bounded(dynamic: bool, is_on: bool, most: int):
+    with setting(bounded_sizes=is_on):
+        step = torch_xla.compile(attend, dynamic=dynamic)
+        assert run(step, GROWING) == most
+        assert run(FUNCTIONS["sum"], range(5, 9)) == (2 if is_on else 4)
+
+
 def test_results_with_room_are_copied_for_programs_that_want_none():
     x = torch.randn(2, 5, 4).to("xla")
     for _ in range(4):
