@@ -58,7 +58,8 @@ def small_pipeline(is_xl: bool) -> DiffusionPipeline:
         norm_num_groups=8,
         sample_size=16,
     )
-    parts = {"unet": unet, "vae": vae, "scheduler": DDIMScheduler()}
+    scheduler = DDIMScheduler(steps_offset=1, clip_sample=False)
+    parts = {"unet": unet, "vae": vae, "scheduler": scheduler}
     parts |= {"text_encoder": None, "tokenizer": None, "feature_extractor": None}
     if is_xl:
         parts |= {"text_encoder_2": None, "tokenizer_2": None}

@@ -1,6 +1,7 @@
 // A call with sizes that are data, as the rules for such calls see it: which sizes are variables,
-// and what hides what lies behind the elements. Next: the rules, of which `bounded_losses.cpp` and
-// `bounded_indexing.cpp` hold a family each and `bounded_rules.cpp` the rest.
+// and what hides what lies behind the elements. Next: the rules, of which `bounded_losses.cpp`,
+// `bounded_gradients.cpp` and `bounded_indexing.cpp` hold a family each and `bounded_rules.cpp` the
+// rest.
 #pragma once
 
 #include <cstdint>
@@ -104,6 +105,7 @@ using Rule = Results (*)(Emission&);
 using Rules = std::unordered_map<std::string_view, Rule>;
 
 const Rules& loss_rules();
+const Rules& gradient_rules();
 const Rules& indexing_rules();
 
 }  // namespace torch_xla::ops

@@ -41,6 +41,31 @@ Results loss_backward(Emission& e) {
   return e.pointwise(e.with_integer(3, kSum));
 }
 
+// Targets behind the elements are those that are ignored: (..., self, target, weight, reduction,
+// ignore_index, ...) from `self_arg` on, of which one dimension of `self` is the classes.
+void ignore_rest(Emission& e, std::size_t self_arg) {
+  e.require_fixed();
+  const std::size_t self = e.place(self_arg);
+  const std::size_t target = e.place(self_arg + 1);
+  const std::size_t rank = e.variables(self).size();
+  e.require(rank > 1 && e.variables(self)[1] == kNoVariable &&
+            e.variables(target).size() == rank - 1);
+  e.hide(target, scalar(e.builder(), e.operand(target).dtype(), e.integer(self_arg + 4)));
+  e.hide(self, e.zero(self));
+}
+
+Results nll_loss(Emission& e) {
+  ignore_rest(e, 0);
+  return e.ordinary();
+}
+
+Results nll_loss_backward(Emission& e) {
+  ignore_rest(e, 1);
+  const std::size_t grad = e.place(0);
+  e.hide(grad, e.zero(grad));
+  return e.ordinary();
+}
+
 }  // namespace
 
 const Rules& loss_rules() {
@@ -51,6 +76,10 @@ const Rules& loss_rules() {
       {"mse_loss_backward", loss_backward},
       {"smooth_l1_loss_backward", loss_backward},
       {"huber_loss_backward", loss_backward},
+      {"nll_loss_forward", nll_loss},
+      {"nll_loss2d_forward", nll_loss},
+      {"nll_loss_backward", nll_loss_backward},
+      {"nll_loss2d_backward", nll_loss_backward},
   };
   return table;
 }

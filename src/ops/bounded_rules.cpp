@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "ops/bounded_emission.h"
+#include "ops/indexing.h"
 #include "ops/promotion.h"
 
 namespace torch_xla::ops {
@@ -28,10 +29,80 @@ std::vector<std::pair<std::int64_t, std::int32_t>> runs(const Dims& dims, const 
   return out;
 }
 
+// Of the dimensions but for the last ones: their sizes, some of which are data, and the bounds.
+struct Sizes {
+  hlo::Values values;
+  Dims bounds;
+};
+
+Sizes sizes_of(Emission& e, const Dims& dims, const Variables& variables, std::size_t num_last) {
+  Sizes out;
+  for (std::size_t i = 0; i + num_last < dims.size(); ++i) {
+    out.values.push_back(variables[i] == kNoVariable ? e.number(dims[i]) : e.size(variables[i]));
+    out.bounds.push_back(dims[i]);
+  }
+  return out;
+}
+
+// For each place within the bounds, which element it is in their order.
+Value ranks_of(Emission& e, const Sizes& sizes) {
+  const Dims& dims = sizes.bounds;
+  Value ranks = hlo::full(e.builder(), {DType::kInt64, dims}, 0);
+  for (std::size_t i = 0; i < dims.size(); ++i) {
+    const Value index = hlo::iota(e.builder(), {DType::kInt64, dims}, static_cast<std::int64_t>(i));
+    const Value size = hlo::broadcast_in_dim(sizes.values[i], dims, {});
+    ranks = hlo::add(hlo::multiply(ranks, size), index);
+  }
+  return ranks;
+}
+
+// And back: at which place within the bounds, as one number, each of these elements lies.
+Value places_of(Emission& e, Value ranks, const Sizes& sizes) {
+  const Dims dims = ranks.dims();
+  const auto spread = [&](Value number) { return hlo::broadcast_in_dim(number, dims, {}); };
+  Value places = hlo::full_like(ranks, 0);
+  std::int64_t stride = 1;
+  for (std::size_t i = sizes.bounds.size(); i-- > 0;) {
+    const Value size = spread(sizes.values[i]);
+    const Value index = i == 0 ? ranks : hlo::remainder(ranks, size);
+    places = hlo::add(places, hlo::multiply(index, spread(e.number(stride))));
+    ranks = hlo::divide(ranks, size);
+    stride *= sizes.bounds[i];
+  }
+  return places;
+}
+
+// Where sizes that are data are joined with others or cut, the elements move: rows of the last
+// dimensions, which both have, are looked up.
+Results rearrange(Emission& e) {
+  const Value self = e.operand(0);
+  const Dims& from = self.dims();
+  const Dims& to = e.output_dims();
+  const Variables& variables = e.variables(0);
+  const Variables& to_variables = e.output_variables();
+  std::size_t num_last = 0;
+  std::int64_t width = 1;
+  while (num_last + 1 < std::min(from.size(), to.size())) {
+    const std::size_t i = from.size() - 1 - num_last;
+    const std::size_t k = to.size() - 1 - num_last;
+    if (from[i] != to[k] || variables[i] != kNoVariable || to_variables[k] != kNoVariable) break;
+    width *= from[i];
+    ++num_last;
+  }
+  const Sizes source = sizes_of(e, from, variables, num_last);
+  const Sizes target = sizes_of(e, to, to_variables, num_last);
+  std::int64_t num_rows = 1;
+  for (const std::int64_t bound : source.bounds) num_rows *= bound;
+  const Value rows = hlo::reshape(self, {num_rows, width});
+  const Value places = places_of(e, ranks_of(e, target), source);
+  return {hlo::reshape(take_slices(rows, 0, places), to)};
+}
+
 Results reshape(Emission& e) {
   e.require_fixed({1});
-  e.require(runs(e.operand(0).dims(), e.variables(0)) ==
-            runs(e.output_dims(), e.output_variables()));
+  const bool keeps_places =
+      runs(e.operand(0).dims(), e.variables(0)) == runs(e.output_dims(), e.output_variables());
+  if (!keeps_places) return rearrange(e);
   return {hlo::reshape(e.operand(0), e.output_dims())};
 }
 
@@ -193,19 +264,27 @@ Results product(Emission& e) {
   return e.ordinary();
 }
 
+// Where the arguments of attention lie: `key` and `value` behind `query`, `attn_mask` behind
+// `is_causal`.
+struct AttentionArgs {
+  std::size_t query;
+  std::size_t is_causal;
+  std::size_t mask() const { return is_causal + 1; }
+};
 // (query, key, value, dropout_p, is_causal, attn_mask, scale)
-constexpr std::size_t kCausalArg = 4;
-constexpr std::size_t kMaskArg = 5;
+constexpr AttentionArgs kForward = {0, 4};
+// (grad_out, query, key, value, out, logsumexp, dropout_p, is_causal, attn_mask, scale)
+constexpr AttentionArgs kBackward = {1, 7};
 
 // Added to the scores, or bool: nothing behind the keys takes part.
-Value attention_mask(Emission& e, DType dtype, const Value& is_key) {
+Value attention_mask(Emission& e, std::size_t arg, DType dtype, const Value& is_key) {
   const Value never = scalar(e.builder(), dtype, -std::numeric_limits<double>::infinity());
-  if (e.is_none(kMaskArg)) {
+  if (e.is_none(arg)) {
     const Dims& dims = is_key.dims();
     return hlo::select(is_key, hlo::full(e.builder(), {dtype, dims}, 0.0),
                        hlo::broadcast_in_dim(never, dims, {}));
   }
-  const Value mask = e.operand(e.place(kMaskArg));
+  const Value mask = e.operand(e.place(arg));
   const Dims dims = broadcast_dims(mask.dims(), is_key.dims());
   const Value given = broadcast_to(mask, dims);
   const Value takes_part = broadcast_to(is_key, dims);
@@ -214,29 +293,38 @@ Value attention_mask(Emission& e, DType dtype, const Value& is_key) {
   return hlo::select(takes_part, given, hlo::broadcast_in_dim(never, dims, {}));
 }
 
-Results attention(Emission& e, const graph::Entry& recorded, BoundedFrame& frame) {
+// Of a call whose queries, behind the elements, may be anything.
+Results attention(Emission& e, const graph::Entry& recorded, BoundedFrame& frame,
+                  AttentionArgs args) {
   e.require_fixed();
-  const std::size_t query = e.place(0);
-  const std::size_t key = e.place(1);
-  const std::size_t value = e.place(2);
+  const std::size_t query = e.place(args.query);
+  const std::size_t key = e.place(args.query + 1);
+  const std::size_t value = e.place(args.query + 2);
   e.require(e.variables(query)[3] == kNoVariable && e.variables(key)[3] == kNoVariable &&
             e.variables(value)[3] == kNoVariable && e.variables(key)[2] == e.variables(value)[2]);
   const std::int32_t length = e.variables(key)[2];
   if (length == kNoVariable) return e.ordinary();
   e.hide(key, e.zero(key), 2);
   e.hide(value, e.zero(value), 2);
-  const bool is_causal = std::get<graph::Number>(e.arg(kCausalArg)).constant.to<bool>();
+  const bool is_causal = std::get<graph::Number>(e.arg(args.is_causal)).constant.to<bool>();
   if (is_causal) {  // the elements see none behind them
-    e.require(e.is_none(kMaskArg) && e.variables(query)[2] == length);
+    e.require(e.is_none(args.mask()) && e.variables(query)[2] == length);
     return e.ordinary();
   }
   const Dims row = {1, 1, 1, e.operand(key).dim(2)};
-  const Value mask = attention_mask(e, e.operand(query).dtype(), e.is_element(row, 3, length));
+  const Value mask =
+      attention_mask(e, args.mask(), e.operand(query).dtype(), e.is_element(row, 3, length));
   graph::Entry entry = recorded;
-  entry.args[kMaskArg] = graph::Operand{static_cast<std::uint32_t>(frame.operands.size())};
+  entry.args[args.mask()] = graph::Operand{static_cast<std::uint32_t>(frame.operands.size())};
   entry.operands.push_back(graph::intern_contiguous(mask.type()));
   frame.operands.push_back(mask);
   return e.ordinary(entry);
+}
+
+// Zeros arrive behind the queries, and nothing there may be NaN.
+Results attention_backward(Emission& e, const graph::Entry& recorded, BoundedFrame& frame) {
+  for (std::size_t i = 0; i < e.num_operands(); ++i) e.hide(i, e.zero(i));
+  return attention(e, recorded, frame, kBackward);
 }
 
 // ---- Rearrangements -----------------------------------------------------------------------------
@@ -407,7 +495,7 @@ const Rules& other_rules() {
 }
 
 Rule find_rule(std::string_view name) {
-  for (const Rules* rules : {&other_rules(), &loss_rules(), &indexing_rules()}) {
+  for (const Rules* rules : {&other_rules(), &loss_rules(), &gradient_rules(), &indexing_rules()}) {
     if (const auto found = rules->find(name); found != rules->end()) return found->second;
   }
   return nullptr;
@@ -423,7 +511,10 @@ std::vector<Value> emit_bounded(const BoundedCall& call, BoundedFrame frame) {
     emission.refuse();
   }
   if (call.entry.op->name == "_scaled_dot_product_flash_attention_for_cpu") {
-    return attention(emission, call.entry, frame);
+    return attention(emission, call.entry, frame, kForward);
+  }
+  if (call.entry.op->name == "_scaled_dot_product_flash_attention_for_cpu_backward") {
+    return attention_backward(emission, call.entry, frame);
   }
   if (const Rule rule = find_rule(call.entry.op->name)) return rule(emission);
   if (!is_elementwise(call.entry.op->name, *lowering)) emission.refuse();

@@ -17,7 +17,7 @@ constexpr std::int64_t kGrowth = 2;
 constexpr std::int64_t kNear = 8;
 // Of sizes that grow, and of others, which may be batches.
 constexpr std::int64_t kLeastGrowingBound = 64;
-constexpr std::int64_t kLeastBound = 16;
+constexpr std::int64_t kLeastBound = 32;
 constexpr std::uint32_t kNoVariable = ~std::uint32_t{0};
 
 // At most a quarter more than the size, where that is not small.

@@ -49,7 +49,7 @@ TEST(a_size_that_leaps_is_a_variable_at_its_third_value) {
   BoundedGraphs graphs;
   EXPECT(!graphs.see(reduced(64)).has_value());
   EXPECT(!graphs.see(reduced(17)).has_value());
-  EXPECT(graphs.see(reduced(33))->bounds.bounds == std::vector<std::int64_t>{48});
+  EXPECT(graphs.see(reduced(33))->bounds.bounds == std::vector<std::int64_t>{64});
 }
 
 TEST(sizes_that_broadcast_are_compiled_as_they_are) {

@@ -9,6 +9,7 @@ modest size and integers in floats as a rule, so that sums in another order are 
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -45,7 +46,7 @@ def inputs(n: int, seed: int) -> dict[str, Tensor]:
 UNARY = (
     "{a}.neg()", "{a}.abs()", "{a} * 0.5", "{a} + 1", "{a}.clamp(-2, 2)", "{a}.square()",
     "{a} / {a}", "torch.where({a} > 0, {a}, float('inf'))", "{a}.clone()",
-    "{a}.nan_to_num(1, 2, 3)", "1 / {a}",
+    "{a}.nan_to_num(1, 2, 3)", "1 / {a}.float().round()",
 )  # fmt: skip
 ALONG = (
     "{a}.sum({d})", "{a}.sum({d}, keepdim=True)", "{a}.amax({d})", "{a}.amin({d}, keepdim=True)",
@@ -77,6 +78,38 @@ OTHER = (
     "sdpa({a}, {a}, {a})", "sdpa({a}[:, -1:], {a}, {a})", "sdpa({a}, {a}, {a}, is_causal=True)",
     "sdpa({a}[:, -1:], {a}, {a}, attn_mask=m[:, None, None])",
 )  # fmt: skip
+# With gradients for `{a}`, of weights that differ from element to element.
+BACKWARD = (
+    "back(lambda t: torch.nn.functional.linear(t, w).cos(), {a})",
+    "back(lambda t: torch.nn.functional.linear({a}, t), w)",
+    "back(lambda t: torch.nn.functional.layer_norm(t, (4,)), {a})",
+    "back(lambda t: torch.nn.functional.rms_norm(t, (4,)), {a})",
+    "back(lambda t: t.softmax({d}), {a})", "back(lambda t: t.log_softmax({d}), {a})",
+    "back(lambda t: t.select({d}, -1), {a})", "back(lambda t: t.select({d}, 0), {a})",
+    "back(lambda t: t.narrow({d}, 1, {a}.shape[{d}] - 1), {a})",
+    "back(lambda t: t[..., -2:] * 2, {a})", "back(lambda t: t.flatten(0, 1).square(), {a})",
+    "back(lambda t: sdpa(t, t, t), {a})", "back(lambda t: sdpa(t, t, t, is_causal=True), {a})",
+    "back(lambda t: sdpa(t[:, -1:], t, t, attn_mask=m[:, None, None]), {a})",
+    "back(lambda t: sdpa(t, t, t, attn_mask=m[:, None, None].float()), {a})",
+    "back(lambda t: torch.nn.functional.embedding(k, t).sin(), w.repeat(60, 1))",
+    "back(lambda t: cross(t), {a})", "back(lambda t: cross(t, reduction='sum'), {a})",
+    "back(lambda t: cross(t, ignore_index=1), {a})", "cross({a}, reduction='none')",
+    "back(lambda t: t.transpose(-1, -2) @ {b}, {a})",
+)  # fmt: skip
+
+
+def back(function: Callable[[Tensor], Tensor], of: Tensor) -> Tensor:
+    of = of.detach().float().requires_grad_()
+    result = function(of)
+    weights = (torch.arange(result.numel(), device=of.device) % 7 - 2).float()
+    return torch.autograd.grad((result.flatten() * weights).sum(), of)[0]
+
+
+def cross(scores: Tensor, **options) -> Tensor:
+    """The loss of all rows but the last, as of a model of language."""
+    scores = scores[:, :-1].flatten(0, -2).float()
+    classes = torch.arange(scores.shape[0], device=scores.device) % scores.shape[1]
+    return torch.nn.functional.cross_entropy(scores, classes, **options)
 
 
 def sdpa(q: Tensor, k: Tensor, v: Tensor, **options) -> Tensor:
@@ -96,7 +129,7 @@ class Program:
 
     def run(self, n: int, device: str) -> dict[str, Tensor]:
         names: dict = {name: t.to(device) for name, t in inputs(n, self.seed).items()}
-        names.update(torch=torch, sdpa=sdpa, idx=idx)
+        names.update(torch=torch, sdpa=sdpa, idx=idx, back=back, cross=cross)
         for line in self.lines:
             exec(line, names)
         return {name: t for name, t in names.items() if isinstance(t, Tensor)}
@@ -123,7 +156,7 @@ def make(seed: int, length: int) -> Program:
         a = chosen.choice(floats)
         alike = [name for name in floats if known[name] == known[a]]
         rank = len(known[a][0])
-        form = chosen.choice(chosen.choice((UNARY, ALONG, ALONG, BINARY, OTHER)))
+        form = chosen.choice(chosen.choice((UNARY, ALONG, ALONG, BINARY, OTHER, BACKWARD)))
         text = form.format(a=a, b=chosen.choice(alike), d=chosen.randrange(rank) if rank else 0)
         program.lines.append(f"v{len(program.lines)} = {text}")
         now = shapes()
