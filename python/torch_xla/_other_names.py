@@ -47,6 +47,10 @@ MOVED: dict[str, tuple[str, ...]] = {
     ),
     "torch_xla.experimental.pjrt_backend": ("torch_xla.distributed.xla_backend",),
     "torch_xla.experimental.tpu": ("torch_xla._internal.tpu",),
+    "torch_xla.experimental.xla_sharding": (
+        "torch_xla.distributed.spmd",
+        "torch_xla.distributed.spmd.sharded_tensor",
+    ),
     "torch_xla.neuron": ("torch_xla._internal.neuron",),
     "torch_xla.plugins": ("torch_xla.experimental.plugins",),
     "torch_xla.tpu": ("torch_xla._internal.tpu",),

@@ -98,6 +98,8 @@ def use_spmd(auto: bool = False) -> None:
         RuntimeError: there are tensors on other devices than `xla:0`, or one that is still being
             computed; or of several processes this one has used the device.
     """
+    if not isinstance(auto, bool):
+        raise TypeError(f"use_spmd: auto must be a bool, got {auto!r}")
     if not is_spmd():
         spanning_client.span_processes()
     start.use_spmd(auto)

@@ -19,6 +19,7 @@ import torch_xla
 import torch_xla.distributed.parallel_loader as pl
 import torch_xla.distributed.spmd as xs
 import torch_xla.runtime as xr
+from torch_xla.distributed.spmd import debugging
 from torch_xla.experimental.distributed_checkpoint import CheckpointManager
 from torch_xla.experimental.spmd_fully_sharded_data_parallel import SpmdFullyShardedDataParallel
 
@@ -97,6 +98,15 @@ def mark_of_a_manual_part() -> None:
 def mark_in_a_compiled_function() -> None:
     annotation = ([0, 1, 2, 3], [2, 2], "('data', 'model')", "('rows', None)")
     torch.ops.xla.dynamo_mark_sharding(tensor(), *annotation)
+
+
+def shards_that_are_tensors() -> None:
+    rows = mark(("data", None))
+    rows.load_local_shards_([shard.data for shard in rows.local_shards])
+
+
+def spread(module: Any) -> None:
+    SpmdFullyShardedDataParallel(module, mesh=xs.Mesh(range(4), (4,), ("fsdp",)))
 
 
 LIES = "a tensor of shape (4, 6) can't lie by"
@@ -192,6 +202,46 @@ CASES: dict[str, tuple[type[Exception], Any, Callable[[], Any]]] = {
         "HybridMesh: both shapes must have one rank, got (2, 2) and (1,)",
         lambda: xs.HybridMesh(ici_mesh_shape=(2, 2), dcn_mesh_shape=(1,)),
     ),
+    "numbers of devices that are none": (
+        TypeError,
+        "Mesh: device_ids must be the numbers of devices, got [0.0, 1.0, 2.0, 3.0]",
+        lambda: xs.Mesh([0.0, 1.0, 2.0, 3.0], (4,)),
+    ),
+    "no devices": (
+        TypeError,
+        "Mesh: device_ids must be the numbers of devices, got None",
+        lambda: xs.Mesh(None, (4,)),
+    ),
+    "a grid that is a number": (
+        TypeError,
+        "Mesh: mesh_shape must be a tuple of sizes, got 4",
+        lambda: xs.Mesh(range(4), 4),  # type: ignore[arg-type]
+    ),
+    "a grid of halves": (
+        TypeError,
+        "Mesh: mesh_shape must be a tuple of sizes, got (2.0, 2.0)",
+        lambda: xs.Mesh(range(4), (2.0, 2.0)),  # type: ignore[arg-type]
+    ),
+    "names in one text": (
+        TypeError,
+        "Mesh: axis_names must be a tuple of names, got 'ab'",
+        lambda: xs.Mesh(range(4), (2, 2), "ab"),
+    ),
+    "a hybrid mesh of a number": (
+        TypeError,
+        "HybridMesh: ici_mesh_shape must be a tuple of sizes, got 4",
+        lambda: xs.HybridMesh(ici_mesh_shape=4),  # type: ignore[arg-type]
+    ),
+    "a global mesh that is a text": (
+        TypeError,
+        "set_global_mesh: expected a Mesh, got 'mesh'",
+        lambda: xs.set_global_mesh("mesh"),  # type: ignore[arg-type]
+    ),
+    "a way of splitting that is a text": (
+        TypeError,
+        "use_spmd: auto must be a bool, got 'yes'",
+        lambda: xr.use_spmd("yes"),  # type: ignore[arg-type]
+    ),
     "launch": (
         RuntimeError,
         "launch: under SPMD one process drives all devices; call fn(0) instead",
@@ -218,6 +268,78 @@ CASES: dict[str, tuple[type[Exception], Any, Callable[[], Any]]] = {
         "mark_sharding: expected an xla tensor, got [1.0]",
         lambda: xs.mark_sharding([1.0], mesh(), (None,)),  # type: ignore[arg-type]
     ),
+    "no tensor within a computation": (
+        TypeError,
+        "mark_sharding_with_gradients: expected an xla tensor, got 3",
+        lambda: xs.mark_sharding_with_gradients(3, mesh(), ("data",)),  # type: ignore[arg-type]
+    ),
+    "no tensor to clear": (
+        TypeError,
+        "clear_sharding: expected an xla tensor, got 3",
+        lambda: xs.clear_sharding(3),  # type: ignore[arg-type]
+    ),
+    "no tensor to lie alike": (
+        TypeError,
+        "shard_as: expected an xla tensor, got 3",
+        lambda: xs.shard_as(3, tensor()),  # type: ignore[arg-type]
+    ),
+    "tensors of two shapes": (
+        ValueError,
+        "shard_as: expected tensors of one shape, got (2, 2) and (3, 3)",
+        lambda: xs.shard_as(tensor(2, 2), tensor(3, 3)),
+    ),
+    "no tensor with shards": (
+        TypeError,
+        "local_shards: expected an xla tensor, got 3",
+        lambda: xs.local_shards(3),  # type: ignore[arg-type]
+    ),
+    "no tensor with a sharding": (
+        TypeError,
+        "sharding_of: expected an xla tensor, got 3",
+        lambda: xs.sharding_text(3),  # type: ignore[arg-type]
+    ),
+    "no tensor that knows its shards": (
+        TypeError,
+        "XLAShardedTensor: expected an xla tensor, got [1.0]",
+        lambda: xs.XLAShardedTensor([1.0]),  # type: ignore[arg-type]
+    ),
+    "a sharded tensor's spec without a mesh": (
+        ValueError,
+        "XLAShardedTensor: expected both a mesh and a partition_spec, or neither, got None and "
+        "('data', None)",
+        lambda: xs.XLAShardedTensor(tensor(), None, ("data", None)),
+    ),
+    "a sharded tensor's mesh without a spec": (
+        ValueError,
+        f"XLAShardedTensor: expected both a mesh and a partition_spec, or neither, got {MESH} and "
+        "None",
+        lambda: xs.XLAShardedTensor(tensor(), mesh()),
+    ),
+    "no tensor in a manual region": (
+        TypeError,
+        "enable_manual_sharding: expected an xla tensor, got [1]",
+        lambda: xs.enable_manual_sharding([1], ("data",), mesh=mesh()),  # type: ignore[arg-type]
+    ),
+    "no tensor to distribute": (
+        TypeError,
+        "distribute_tensor: expected an xla tensor, got 3",
+        lambda: xs.xla_distribute_tensor(3, init_device_mesh("xla", (4,))),  # type: ignore[arg-type]
+    ),
+    "a tensor to distribute on a mesh of another kind": (
+        TypeError,
+        f"expected a DeviceMesh of xla devices, got {MESH}",
+        lambda: xs.xla_distribute_tensor(tensor(), mesh(), []),
+    ),
+    "a drawing of a tensor on the CPU": (
+        ValueError,
+        "visualize_tensor_sharding: expected an xla tensor, got one of shape (2,) on cpu",
+        lambda: debugging.visualize_tensor_sharding(torch.ones(2)),
+    ),
+    "a drawing of no text": (
+        TypeError,
+        "visualize_sharding: sharding must be a text as XLA prints it, got 3",
+        lambda: debugging.visualize_sharding(3),  # type: ignore[arg-type]
+    ),
     "two specs": (
         ValueError,
         f"mark_sharding: {LIES} (None, 'model') on {MESH}: of this one was said that it lies by "
@@ -240,6 +362,11 @@ CASES: dict[str, tuple[type[Exception], Any, Callable[[], Any]]] = {
         ["load_local_shards_: a tensor of shape (4, 6) lies by", "expected 4 shards, got 1"],
         too_few_shards,
     ),
+    "host values that are tensors": (
+        TypeError,
+        ["load_local_shards_: a tensor of shape (4, 6) lies by", "expected an XLAShard", "tensor("],
+        shards_that_are_tensors,
+    ),
     "a batch of another rank": (
         ValueError,
         f"input_sharding['x']: a tensor of shape (4,) can't lie by ('data', None) on {MESH}: "
@@ -255,6 +382,16 @@ CASES: dict[str, tuple[type[Exception], Any, Callable[[], Any]]] = {
         ValueError,
         f"ShardingSpec: a tensor can't lie by ('rows',) on {MESH}: the mesh has no axis 'rows'",
         lambda: xs.ShardingSpec(mesh(), ("rows",)),
+    ),
+    "a loader's spec with hosts that are a text": (
+        TypeError,
+        "ShardingSpec: minibatch must be a bool, got 'yes'",
+        lambda: xs.ShardingSpec(mesh(), ("data",), minibatch="yes"),  # type: ignore[arg-type]
+    ),
+    "a loader's sharding that is none": (
+        TypeError,
+        ["input_sharding must be a ShardingSpec, or a dict of them, got ('data', None)"],
+        lambda: list(pl.MpDeviceLoader([torch.ones(4)], XLA, input_sharding=("data", None))),
     ),
     "a checkpoint of another model": (
         ValueError,
@@ -292,6 +429,22 @@ CASES: dict[str, tuple[type[Exception], Any, Callable[[], Any]]] = {
         ValueError,
         f"SpmdFullyShardedDataParallel: expected a mesh with an axis named 'fsdp', got {MESH}",
         lambda: SpmdFullyShardedDataParallel(nn.Linear(2, 2), mesh=mesh()),
+    ),
+    "a wrapper of no module": (
+        TypeError,
+        "SpmdFullyShardedDataParallel: expected a module, got 3",
+        lambda: spread(3),
+    ),
+    "a wrapper of a module on the CPU": (
+        ValueError,
+        "SpmdFullyShardedDataParallel: expected a module on an xla device, its parameter weight is "
+        "on cpu; move it first",
+        lambda: spread(nn.Linear(2, 2)),
+    ),
+    "linear layers of no module": (
+        TypeError,
+        "apply_xla_patch_to_nn_linear: expected a module, got 3",
+        lambda: xs.apply_xla_patch_to_nn_linear(3),  # type: ignore[arg-type]
     ),
 }  # fmt: skip
 

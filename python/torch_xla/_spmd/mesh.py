@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
@@ -11,6 +12,18 @@ import numpy as np
 
 from torch_xla import _other_names
 from torch_xla._spmd.mode import is_spmd, runtime_device_count
+
+
+def _sizes(what: str, argument: str, sizes: Any) -> tuple[int, ...]:
+    """Sizes of a grid as numbers of Python's; `what` and `argument` are for messages.
+
+    Raises:
+        TypeError: they are none.
+    """
+    try:
+        return tuple(operator.index(size) for size in sizes)
+    except TypeError:
+        raise TypeError(f"{what}: {argument} must be a tuple of sizes, got {sizes!r}") from None
 
 
 class Mesh:
@@ -33,7 +46,11 @@ class Mesh:
         axis_names: Sequence[str] | None = None,
     ) -> None:
         self.device_ids = np.asarray(device_ids)
-        self.mesh_shape = tuple(mesh_shape)
+        self.mesh_shape = _sizes("Mesh", "mesh_shape", mesh_shape)
+        if not np.issubdtype(self.device_ids.dtype, np.integer) and self.device_ids.size > 0:
+            raise TypeError(f"Mesh: device_ids must be the numbers of devices, got {device_ids!r}")
+        if isinstance(axis_names, str):
+            raise TypeError(f"Mesh: axis_names must be a tuple of names, got {axis_names!r}")
         self.axis_names = tuple(axis_names) if axis_names is not None else None
         count = runtime_device_count()
         numbers = sorted(self.device_ids.ravel().tolist())
@@ -125,23 +142,30 @@ class HybridMesh(Mesh):
         dcn_mesh_shape: Sequence[int] | None = None,
         axis_names: Sequence[str] | None = None,
     ) -> None:
-        between = tuple(dcn_mesh_shape or (1,) * len(ici_mesh_shape))
-        if len(between) != len(ici_mesh_shape):
+        within = _sizes("HybridMesh", "ici_mesh_shape", ici_mesh_shape)
+        between = _sizes("HybridMesh", "dcn_mesh_shape", dcn_mesh_shape or (1,) * len(within))
+        if len(between) != len(within):
             raise ValueError(
-                f"HybridMesh: both shapes must have one rank, got {ici_mesh_shape} and {between}"
+                f"HybridMesh: both shapes must have one rank, got {within} and {between}"
             )
-        shape = tuple(a * b for a, b in zip(ici_mesh_shape, between, strict=True))
+        shape = tuple(a * b for a, b in zip(within, between, strict=True))
         super().__init__(np.arange(math.prod(shape)), shape, axis_names)
-        self.ici_mesh_shape = tuple(ici_mesh_shape)
+        self.ici_mesh_shape = within
         self.dcn_mesh_shape = between
 
 
 _global_mesh: Mesh | None = None
 
 
-def set_global_mesh(mesh: Mesh) -> None:
-    """Choose the mesh that `get_global_mesh` gives."""
+def set_global_mesh(mesh: Mesh | None) -> None:
+    """Choose the mesh that `get_global_mesh` gives.
+
+    Raises:
+        TypeError: it is neither a mesh nor None.
+    """
     global _global_mesh
+    if mesh is not None and not isinstance(mesh, Mesh):
+        raise TypeError(f"set_global_mesh: expected a Mesh, got {mesh!r}")
     _global_mesh = mesh
 
 

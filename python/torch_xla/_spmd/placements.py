@@ -33,6 +33,8 @@ def convert_to_xla_mesh(dt_mesh: Any) -> Mesh:
     Raises:
         ValueError: it is not one of xla devices, or it does not have all of them.
     """
+    if getattr(dt_mesh, "device_type", None) is None:
+        raise TypeError(f"expected a DeviceMesh of xla devices, got {dt_mesh!r}")
     if dt_mesh.device_type != "xla":
         raise ValueError(f"expected a mesh of xla devices, got one of {dt_mesh.device_type}")
     root = _root(dt_mesh)

@@ -48,6 +48,8 @@ class ShardingSpec:
 
     def __post_init__(self) -> None:
         _check_types("ShardingSpec", self.mesh, self.partition_spec)
+        if not isinstance(self.minibatch, bool):
+            raise TypeError(f"ShardingSpec: minibatch must be a bool, got {self.minibatch!r}")
         object.__setattr__(self, "partition_spec", tuple(self.partition_spec))
         _axes("ShardingSpec", self.mesh, self.partition_spec)
 
@@ -200,9 +202,14 @@ def _check(what: str, shape: Sequence[int], spec: ShardingSpec) -> None:
     raise _cannot_lie(what, spec.mesh, spec.partition_spec, shape, why)
 
 
-def _check_is_xla(what: str, t: Any, spec: ShardingSpec) -> None:
+def check_is_tensor(what: str, t: Any) -> None:
+    """Raises TypeError if it is none; `what` is for messages."""
     if not isinstance(t, torch.Tensor):
         raise TypeError(f"{what}: expected an xla tensor, got {t!r}")
+
+
+def _check_is_xla(what: str, t: Any, spec: ShardingSpec) -> None:
+    check_is_tensor(what, t)
     if not _XLAC._is_xla_tensor(t):
         why = f"expected an xla tensor, got one on {t.device}; move it to 'xla' first"
         raise _cannot_lie(what, spec.mesh, spec.partition_spec, t.shape, why)
@@ -258,6 +265,7 @@ class MarkShardingFunction(torch.autograd.Function):
         ctx: Any, torch_tensor: torch.Tensor, mesh: Mesh, partition_spec: PartitionSpec
     ) -> torch.Tensor:
         what = "mark_sharding_with_gradients"
+        check_is_tensor(what, torch_tensor)
         ctx.spec = spec_for(what, torch_tensor.shape, mesh, partition_spec)
         _check_is_xla(what, torch_tensor, ctx.spec)
         marked = torch_tensor.clone()
@@ -290,6 +298,8 @@ def shard_as(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tens
     Returns:
         Both tensors.
     """
+    for t in (a, b):
+        check_is_tensor("shard_as", t)
     if a.shape != b.shape:
         raise ValueError(
             f"shard_as: expected tensors of one shape, got {tuple(a.shape)} and {tuple(b.shape)}"
@@ -304,6 +314,7 @@ def shard_as(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tens
 def clear_sharding(t: torch.Tensor) -> torch.Tensor:
     """Forget what `mark_sharding` said of a tensor, and return the tensor."""
     t = whole(t)
+    check_is_tensor("clear_sharding", t)
     _forget(id(t))
     if _XLAC._is_xla_tensor(t):
         _XLAC._clear_sharding(t)
@@ -313,6 +324,7 @@ def clear_sharding(t: torch.Tensor) -> torch.Tensor:
 def sharding_of(t: torch.Tensor) -> ShardingSpec | None:
     """What `mark_sharding` said of a tensor's memory; else how it came out of a program."""
     t = whole(t)
+    check_is_tensor("sharding_of", t)
     said = _shardings.get(id(t))
     if said is not None or not _XLAC._is_xla_tensor(t):
         return said
@@ -366,6 +378,7 @@ def _text_of(spec: ShardingSpec) -> str:
 def local_shards(t: torch.Tensor) -> list[XLAShard]:
     """The parts of a tensor that are on this process's devices, in their order: on the CPU. Parts
     of the same place have different numbers of replicas."""
+    check_is_tensor("local_shards", whole(t))
     shards: list[XLAShard] = []
     copies: dict[tuple[int, ...], int] = {}
     for data, starts, sizes in _XLAC._local_shards(whole(t).detach()):
@@ -391,6 +404,8 @@ def load_local_shards(t: torch.Tensor, shards: Sequence[XLAShard]) -> None:
         raise ValueError(f"{tensor}: expected {len(now)} shards, got {len(shards)}")
     value = torch.empty(t.shape, dtype=t.dtype)
     for i, (shard, part) in enumerate(zip(shards, now, strict=True)):
+        if not isinstance(shard, XLAShard):
+            raise TypeError(f"{tensor}: expected an XLAShard for device {i}, got {shard!r}")
         if shard.data.shape != part.data.shape:
             raise ValueError(
                 f"{tensor}: expected a shard of shape {tuple(part.data.shape)} for device {i}, "
@@ -503,6 +518,7 @@ def manual_region(
     if mesh is None:
         raise ValueError(f"{what}: there is no mesh; pass one, or set_global_mesh")
     t = whole(t)
+    check_is_tensor(what, t)
     spec = spec_for(what, t.shape if full_shape is None else full_shape, mesh, partition_spec)
     _check_is_xla(what, t, spec)
     part = _part_shape(what, spec, t.shape if full_shape is None else full_shape)

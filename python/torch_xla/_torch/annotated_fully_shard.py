@@ -1,5 +1,5 @@
 """PyTorch's `fully_shard` in one program over all devices: on a mesh of xla devices under SPMD it
-annotates parameters, and XLA gathers them where they are used."""
+annotates parameters, which are gathered where the module computes, and their gradients."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 import torch.distributed as dist
 from torch import nn
 
-from torch_xla._spmd import mode, placements
-from torch_xla._torch import mixed_precision
+from torch_xla._spmd import mode, placements, sharding
+from torch_xla._torch import mixed_precision, stand_ins
 
 
 @dataclasses.dataclass
@@ -91,6 +91,16 @@ def _placed(options: _Options, parameter: nn.Parameter) -> Sequence[Any]:
     return [*[Replicate()] * num_alike, *[shard or Shard(0)] * num_split]
 
 
+def _split(options: _Options, parameter: nn.Parameter) -> stand_ins.Shardings:
+    """Annotate a parameter; how it lies then, and where it is used."""
+    mesh, _, _ = _shard_mesh(options)
+    placements.annotate("fully_shard", parameter, mesh, _placed(options, parameter))
+    parts = sharding.sharding_of(parameter)
+    assert parts is not None  # as it was just said
+    whole = placements.spec_on("fully_shard", parameter, mesh, None)
+    return stand_ins.Shardings(sharding.text_of_spec(parts), sharding.text_of_spec(whole))
+
+
 def _annotate(torchs: Any, module: Any, options: _Options) -> Any:
     """What `fully_shard` does on such a mesh. `torchs` is PyTorch's module of it."""
     from torch.distributed._composable_state import _insert_module_state
@@ -99,15 +109,15 @@ def _annotate(torchs: Any, module: Any, options: _Options) -> Any:
     options.check()
     modules = [module] if isinstance(module, nn.Module) else _get_root_modules(list(module))
     ignored = {id(p) for p in options.ignored_params or ()}
-    mesh, _, num_split = _shard_mesh(options)
+    _, _, num_split = _shard_mesh(options)
     for each in modules:
         each.to("xla")
         managed = list(_managed(torchs, each, ignored))
-        mixed_precision.apply(each, managed, options.mp_policy)
-        for owner, name in managed if num_split else ():
-            parameter: Any = getattr(owner, name)
-            if parameter.dim() > 0:
-                placements.annotate("fully_shard", parameter, mesh, _placed(options, parameter))
+        dtype = mixed_precision.apply(each, managed, options.mp_policy)
+        parameters: list[Any] = [getattr(owner, name) for owner, name in managed]
+        shardings = {p: _split(options, p) for p in parameters if num_split and p.dim() > 0}
+        is_split = mode.runtime_device_count() > 1
+        stand_ins.install(each, managed, dtype, shardings if is_split else {})
     # Its methods are those of a state that manages nothing.
     state = torchs.fully_shard.state(modules[0])
     for each in modules:

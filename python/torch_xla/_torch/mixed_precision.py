@@ -1,17 +1,15 @@
-"""`mp_policy` of PyTorch's `fully_shard` under SPMD: while a module computes, its parameters stand
-for copies of another dtype. Optimizers see the parameters themselves, to which gradients flow."""
+"""`mp_policy` of PyTorch's `fully_shard` under SPMD: what a module computes in, takes and gives.
+Next: stand_ins.py, for its parameters."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
-# An owner of parameters, and the name of one.
-Managed = Sequence[tuple[nn.Module, str]]
+from torch_xla._torch.stand_ins import Managed
 
 
 def _check(policy: Any, managed: Managed) -> None:
@@ -37,58 +35,28 @@ def _cast(values: Any, dtype: torch.dtype | None) -> Any:
     )
 
 
-class _Copies:
-    """The copies that stand in for some parameters, from `start` to `end`."""
-
-    def __init__(self, managed: Managed, dtype: torch.dtype) -> None:
-        self._managed, self._dtype = managed, dtype
-        self._parameters: list[tuple[nn.Module, str, nn.Parameter]] = []
-
-    def start(self) -> None:
-        copies: dict[int, torch.Tensor] = {}  # tied parameters have one
-        for owner, name in self._managed:
-            parameter = owner._parameters[name]
-            # Else a module around this one has done it.
-            if isinstance(parameter, nn.Parameter) and parameter.is_floating_point():
-                copy = copies.setdefault(id(parameter), parameter.to(self._dtype))
-                owner._parameters[name] = copy  # type: ignore[assignment]
-                self._parameters.append((owner, name, parameter))
-
-    def end(self) -> None:
-        for owner, name, parameter in self._parameters:
-            owner._parameters[name] = parameter
-        self._parameters.clear()
-
-
-def _cast_parameters(module: nn.Module, managed: Managed, dtype: torch.dtype) -> None:
-    copies = _Copies(managed, dtype)
-    module.register_forward_pre_hook(lambda _m, _a: copies.start(), prepend=True)
-    module.register_forward_hook(lambda _m, _a, _r: copies.end(), always_call=True)
-
-
-def apply(module: nn.Module, managed: Managed, policy: Any) -> None:
-    """Let a module compute by a `MixedPrecisionPolicy`, which may be None.
+def apply(module: nn.Module, managed: Managed, policy: Any) -> torch.dtype | None:
+    """Let a module take and give what a `MixedPrecisionPolicy` says, which may be None.
 
     Args:
         module: what `fully_shard` was called with, or one of them.
         managed: the parameters that it takes.
         policy: as PyTorch has it.
 
+    Returns:
+        The dtype in which it is to compute, or None.
+
     Raises:
         NotImplementedError: gradients are to be summed in another dtype than they have.
     """
     if policy is None:
-        return
+        return None
     _check(policy, managed)
-    if policy.param_dtype is not None:
-        _cast_parameters(module, managed, policy.param_dtype)
-        # Activation checkpointing calls modules within this one again when it has ended.
-        for owner in {id(owner): owner for owner, _ in managed if owner is not module}.values():
-            own = [(each, name) for each, name in managed if each is owner]
-            _cast_parameters(owner, own, policy.param_dtype)
     if policy.param_dtype is not None and policy.cast_forward_inputs:
         module.register_forward_pre_hook(
             lambda _m, args, kwargs: _cast((args, kwargs), policy.param_dtype), with_kwargs=True
         )
     if policy.output_dtype is not None:
         module.register_forward_hook(lambda _m, _a, result: _cast(result, policy.output_dtype))
+    dtype: torch.dtype | None = policy.param_dtype
+    return dtype

@@ -52,6 +52,8 @@ class SpmdFullyShardedDataParallel(nn.Module):
         extra_data_axis: str | None = None,
     ) -> None:
         super().__init__()
+        if not isinstance(module, nn.Module):
+            raise TypeError(f"SpmdFullyShardedDataParallel: expected a module, got {module!r}")
         chosen = mesh or spmd.get_global_mesh()
         if chosen is None or chosen.get_axis_name_idx("fsdp") is None:
             raise ValueError(
@@ -75,8 +77,13 @@ class SpmdFullyShardedDataParallel(nn.Module):
                 extra_data_axis=extra_data_axis,
             )
             wrap.recursive_wrap(module, auto_wrap_policy, wrapper, only_wrap_children=True)
-        for parameter in module.parameters():
-            if parameter.dim() > 0 and parameter.device.type == "xla":
+        for name, parameter in module.named_parameters():
+            if parameter.device.type != "xla":
+                raise ValueError(
+                    "SpmdFullyShardedDataParallel: expected a module on an xla device, its "
+                    f"parameter {name} is on {parameter.device}; move it first"
+                )
+            if parameter.dim() > 0:
                 spmd.mark_sharding(parameter, chosen, ("fsdp", *[None] * (parameter.dim() - 1)))
         self._orig_module = module
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
-from torch_xla import _other_names, runtime
+from torch_xla import _XLAC, _other_names, runtime
 from torch_xla._spmd.mode import runtime_device_count
-from torch_xla._spmd.sharding import sharding_text
+from torch_xla._spmd.sharding import check_is_tensor, sharding_text, whole
 
 _TILED = re.compile(r"\{devices=\[([\d,]+)\]([\d,]+)( last_tile_dim_replicate)?\}")
 _ONE = re.compile(r"\{maximal device=(\d+)\}")
@@ -20,7 +20,18 @@ _COLORS = (41, 42, 44, 43, 45, 46)
 
 def visualize_tensor_sharding(t: torch.Tensor, **kwargs: Any) -> str:
     """Print and return a drawing of how a tensor lies on its mesh; `kwargs` are those of
-    `visualize_sharding`. One of which nothing was said is whole on every device."""
+    `visualize_sharding`. One of which nothing was said is whole on every device.
+
+    Raises:
+        TypeError: it is no tensor.
+        ValueError: it is not on an xla device, or has more than two dimensions.
+    """
+    check_is_tensor("visualize_tensor_sharding", t)
+    if not _XLAC._is_xla_tensor(whole(t)):
+        raise ValueError(
+            "visualize_tensor_sharding: expected an xla tensor, got one of shape "
+            f"{tuple(t.shape)} on {t.device}"
+        )
     return visualize_sharding(sharding_text(t) or "{replicated}", **kwargs)
 
 
@@ -41,8 +52,13 @@ def visualize_sharding(
         max_width: the most for the drawing.
 
     Raises:
+        TypeError: it is no text.
         ValueError: it has more dimensions, or is no sharding.
     """
+    if not isinstance(sharding, str):
+        raise TypeError(
+            f"visualize_sharding: sharding must be a text as XLA prints it, got {sharding!r}"
+        )
     text = _draw(_tiles(sharding), use_color, scale, min_width, max_width)
     print(text)
     return text

@@ -15,6 +15,7 @@ from torch_xla._spmd.placements import (
     convert_to_xla_partition_spec as convert_to_xla_partition_spec,
     spec_on,
 )
+from torch_xla._spmd.sharding import check_is_tensor
 from torch_xla.distributed.spmd.sharded_tensor import annotate_custom_sharding, mark_sharding
 
 
@@ -33,6 +34,7 @@ def xla_distribute_tensor(
     Raises:
         ValueError: the placements do not fit the tensor or the mesh.
     """
+    check_is_tensor("distribute_tensor", tensor)
     if replicas.is_of_replicas(device_mesh):
         return replicas.distribute_tensor(tensor, device_mesh, placements)
     moved = tensor if tensor.device.type == "xla" else tensor.to("xla")

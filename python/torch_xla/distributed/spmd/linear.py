@@ -55,6 +55,8 @@ def apply_xla_patch_to_nn_linear(
     Returns:
         The module.
     """
+    if not isinstance(module, nn.Module):
+        raise TypeError(f"apply_xla_patch_to_nn_linear: expected a module, got {module!r}")
     for child in module.modules():
         if isinstance(child, nn.Linear):
             child.forward = patched_function.__get__(child)  # type: ignore[method-assign]

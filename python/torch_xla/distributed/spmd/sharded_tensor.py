@@ -24,6 +24,7 @@ from torch_xla._spmd.sharding import (
     ShardingSpec,
     ShardingType,
     XLAShard,
+    check_is_tensor,
     clear_sharding,
     load_local_shards,
     local_shards,
@@ -53,6 +54,7 @@ class XLAShardedTensor(torch.Tensor):
         mesh: Mesh | None = None,
         partition_spec: PartitionSpec | None = None,
     ) -> XLAShardedTensor:
+        check_is_tensor("XLAShardedTensor", elem)
         # Code that looks past __torch_function__ finds an alias, through which gradients flow.
         with torch.enable_grad(), torch._C.DisableTorchFunctionSubclass():
             return elem.as_subclass(cls)
@@ -65,6 +67,11 @@ class XLAShardedTensor(torch.Tensor):
     ) -> None:
         super().__init__()
         self.global_tensor = elem
+        if (mesh is None) != (partition_spec is None):
+            raise ValueError(
+                "XLAShardedTensor: expected both a mesh and a partition_spec, or neither, got "
+                f"{mesh} and {partition_spec}"
+            )
         if mesh is not None and partition_spec is not None:
             spec = spec_for("XLAShardedTensor", elem.shape, mesh, partition_spec)
             place("XLAShardedTensor", elem, spec)
@@ -199,8 +206,7 @@ class XLAShardedTensor(torch.Tensor):
 def _say(
     what: str, t: torch.Tensor, mesh: Mesh, partition_spec: PartitionSpec, *, replaces: bool
 ) -> None:
-    if not isinstance(t, torch.Tensor):
-        raise TypeError(f"{what}: expected an xla tensor, got {t!r}")
+    check_is_tensor(what, t)
     place(what, t, spec_for(what, t.shape, mesh, partition_spec), replaces=replaces)
 
 
