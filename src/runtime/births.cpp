@@ -14,6 +14,7 @@
 
 #include "base/stored_dtype.h"
 #include "runtime/device.h"
+#include "runtime/result_shardings.h"
 
 namespace torch_xla::runtime {
 namespace {
@@ -109,13 +110,14 @@ std::vector<bool> find_read(const graph::Trace& trace) {
 }
 
 // Null if it may not be made memory.
-std::optional<Newborn> newborn(Device& device, graph::Alias& alias, const graph::NodeRef& node) {
+std::optional<Newborn> newborn(Device& device, graph::Alias& alias, const graph::NodeRef& node,
+                               const base::Sharding* sharding) {
   const base::Shape shape = base::stored_shape(node->shape(0));
   const graph::Value& value = alias.value();
   if (!value || shape != base::stored_shape(value.node->shape(value.output))) return std::nullopt;
   const std::optional<std::uint64_t> bits = number_in(shape.dtype, *node);
   if (!bits.has_value() || shape.num_bytes() == 0) return std::nullopt;
-  Birth birth{Array::make_pending(device, shape), *bits};
+  Birth birth{Array::make_pending(device, shape, sharding), *bits};
   birth.array->set_location(node->location());
   return Newborn{&alias, {node, 0}, std::move(birth)};
 }
@@ -146,19 +148,22 @@ void SeenBirths::note_lived_on(graph::Alias& alias) {
 std::vector<Newborn> find_births(const graph::Trace& trace, Device& device,
                                  std::span<graph::Alias* const> aliases) {
   std::vector<Newborn> found;
-  // The values of those over several devices lie as their annotations, or what they are made from.
-  if (trace.births.empty() || device.num_devices() > 1) return found;
+  if (trace.births.empty()) return found;
   const std::vector<bool> is_read = find_read(trace);
-  std::unordered_map<std::uint64_t, graph::Alias*> by_number;
-  for (graph::Alias* const alias : aliases) {
-    if (alias->settled() == nullptr) by_number.emplace(alias->number(), alias);
+  std::unordered_map<std::uint64_t, std::size_t> by_number;
+  for (std::size_t i = 0; i < aliases.size(); ++i) {
+    if (aliases[i]->settled() == nullptr) by_number.emplace(aliases[i]->number(), i);
   }
+  if (by_number.empty()) return found;
+  // The memory lies as what will replace it does.
+  const ResultShardings shardings(device, trace);
   std::int64_t num_bytes = 0;
   for (const std::uint32_t step : trace.births) {
     const graph::NodeRef& node = trace.steps[step].node;
     const auto alias = by_number.find(node->born_as());
     if (!is_read[step] || alias == by_number.end()) continue;
-    if (std::optional<Newborn> one = newborn(device, *alias->second, node)) {
+    if (std::optional<Newborn> one = newborn(device, *aliases[alias->second], node,
+                                             shardings.of(trace.roots[alias->second]))) {
       num_bytes += one->birth.array->shape().num_bytes();
       found.push_back(*std::move(one));
       by_number.erase(alias);

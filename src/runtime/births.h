@@ -47,8 +47,9 @@ class SeenBirths {
   LruMap<std::uint64_t, base::Hash128> graphs_;  // by the numbers of aliases
 };
 
-// Under the recording lock, of a trace of the aliases' values: those which were born as constants
-// that the trace reads, each with a pending array. Constants that are only overwritten stay ones.
+// Under the recording lock, of a trace whose roots are the aliases' values: those which were born
+// as constants that the trace reads, each with a pending array. Constants that are only overwritten
+// stay ones.
 std::vector<Newborn> find_births(const graph::Trace& trace, Device& device,
                                  std::span<graph::Alias* const> aliases);
 
