@@ -147,6 +147,15 @@ void Builder::set_transposition(const Value& result, const Value& operand,
   if (mode_ == Mode::kText) transpositions_.insert({result.id_, {operand, permutation}});
 }
 
+const Value* Builder::reshaped(const Value& value) const {
+  const auto found = reshaped_.find(value.id_);
+  return found == reshaped_.end() ? nullptr : &found->second;
+}
+
+void Builder::set_reshaped(const Value& result, const Value& operand) {
+  if (mode_ == Mode::kText) reshaped_.insert({result.id_, operand});
+}
+
 const Builder::SliceUpdate* Builder::slice_update(const Value& value) const {
   const auto found = slice_updates_.find(value.id_);
   return found == slice_updates_.end() ? nullptr : &found->second;

@@ -153,6 +153,10 @@ class Builder {
   };
   const Transposition* transposition(const Value& value) const;
   void set_transposition(const Value& result, const Value& operand, const Dims& permutation);
+  // What became a value by reshapes alone; null for all other values. Known in programs that are
+  // partitioned.
+  const Value* reshaped(const Value& value) const;
+  void set_reshaped(const Value& result, const Value& operand);
   // What a value is that was written to in one place: `operand` but for `update`, which lies from
   // `start` on along `dim`. Null for all other values.
   struct SliceUpdate {
@@ -225,6 +229,7 @@ class Builder {
   std::vector<std::uint32_t> operand_ids_;
   std::unordered_map<std::uint32_t, Dims> slice_starts_;
   std::unordered_map<std::uint32_t, Transposition> transpositions_;
+  std::unordered_map<std::uint32_t, Value> reshaped_;
   std::unordered_map<std::uint32_t, SliceUpdate> slice_updates_;
   std::string_view barrier_call_;
   int region_depth_ = 0;

@@ -59,7 +59,14 @@ Value reshape(Value operand, const Dims& result_dims) {
           "the result must have as many elements as the operand, got ", Show(operand), " to ",
           Show(result_dims));
   if (operand.dims() == result_dims) return unchanged(operand);
-  return operand.builder().op(kName, {&operand, 1}, Type{operand.dtype(), result_dims});
+  Builder& builder = operand.builder();
+  if (!is_partitioned()) return builder.op(kName, {&operand, 1}, {operand.dtype(), result_dims});
+  // The partitioner can't split a dimension by one of those that were merged into it, but the
+  // first: what is taken apart again must not have been one.
+  if (const Value* const before = builder.reshaped(operand)) return reshape(*before, result_dims);
+  const Value result = builder.op(kName, {&operand, 1}, {operand.dtype(), result_dims});
+  builder.set_reshaped(result, operand);
+  return result;
 }
 
 Value transpose(Value operand, const Dims& permutation) {

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "hlo/partitioned.h"
 #include "ops/expression.h"
 #include "ops/host_choice.h"
 #include "ops/linear_algebra.h"
@@ -132,13 +133,26 @@ void check_linear(Value input, Value weight) {
               matrix.dim(1), " and ", columns, "x", weight.dim(0), ")");
 }
 
+// The rows of [..., k]: as a matrix, but in a program that is partitioned. There each dimension may
+// be split, and those that are merged could be along the first alone.
+Value as_rows(Value value) {
+  return hlo::is_partitioned() && value.rank() > 2 ? value : as_matrix(value);
+}
+
+// Of each dimension but the last.
+Dims row_dims(Value rows) {
+  Dims dims(static_cast<std::size_t>(rows.rank()) - 1);
+  std::iota(dims.begin(), dims.end(), 0);
+  return dims;
+}
+
 // input weight^T + bias, over the last dimension; the sum is rounded once.
 Value linear(Value input, Value weight, const MaybeValue& bias) {
   check_linear(input, weight);
   Dims dims = leading_dims(input.dims(), 1);
   if (weight.rank() == 2) dims.push_back(weight.dim(0));
-  const Value matrix = as_matrix(input);
-  Value product = contract(matrix, weight, {{}, {}, {1}, {weight.rank() - 1}});
+  const Value rows = as_rows(input);
+  Value product = contract(rows, weight, {{}, {}, {rows.rank() - 1}, {weight.rank() - 1}});
   if (bias.has_value()) {
     base::check(bias->dtype() == input.dtype(), "self and mat2 must have the same dtype, but got ",
                 scalar_type_name(bias->dtype()), " and ", scalar_type_name(weight.dtype()));
@@ -153,21 +167,29 @@ Value linear(Value input, Value weight, const MaybeValue& bias) {
 std::vector<Value> linear_backward(Context& context, Value self, Value grad_output, Value weight,
                                    const std::vector<bool>& output_mask) {
   const bool is_vector = weight.rank() == 1;
-  const Value input = as_matrix(self);
-  const Dims with_column = {input.dim(0), 1};
-  const Value grad = is_vector ? hlo::reshape(grad_output, with_column) : as_matrix(grad_output);
+  const Value input = as_rows(self);
+  Dims with_column = leading_dims(input.dims(), 1);
+  with_column.push_back(1);
+  const Value grad = is_vector ? hlo::reshape(grad_output, with_column) : as_rows(grad_output);
   const Value matrix = as_matrix(weight);
+  const Dims rows = row_dims(input);
   std::vector<Value> grads(3);
   if (output_mask[0]) {
-    const Value product = chosen_product(context, grad, hlo::conj(matrix));
+    const Value factor = hlo::conj(matrix);
+    const Value product = hlo::is_partitioned()
+                              ? contract(grad, factor, {{}, {}, {grad.rank() - 1}, {0}})
+                              : chosen_product(context, grad, factor);
     grads[0] = convert(hlo::reshape(product, self.dims()), self.dtype());
   }
   if (output_mask[1]) {
-    const Value product = chosen_product(context, matrix_transpose(grad), hlo::conj(input));
+    const Value factor = hlo::conj(input);
+    const Value product = hlo::is_partitioned()
+                              ? contract(grad, factor, {{}, {}, rows, rows})
+                              : chosen_product(context, matrix_transpose(grad), factor);
     grads[1] = convert(hlo::reshape(product, weight.dims()), weight.dtype());
   }
   if (output_mask[2]) {
-    const Value sum = reduce_sum(convert(grad, accumulate_dtype(grad.dtype())), {0});
+    const Value sum = reduce_sum(convert(grad, accumulate_dtype(grad.dtype())), rows);
     const Value bias = is_vector ? hlo::reshape(sum, {}) : sum;
     grads[2] = convert(bias, grad.dtype());
   }

@@ -5,6 +5,7 @@
 
 #include <numeric>
 
+#include "hlo/partitioned.h"
 #include "ops/expression.h"
 #include "ops/pointwise.h"
 #include "ops/reduce.h"
@@ -62,11 +63,50 @@ Value mm_product(Value m1, Value m2) {
   return contract(m1, m2, {{}, {}, {1}, {0}});
 }
 
+// The dimensions that were merged into the first of a batch of matrices; empty where none were.
+Dims merged_dims(Value batch) {
+  const hlo::Builder& builder = batch.builder();
+  const auto* const view = builder.transposition(batch);
+  if (view != nullptr) return view->permutation[0] == 0 ? merged_dims(view->operand) : Dims();
+  const Value* const before = builder.reshaped(batch);
+  if (before == nullptr || before->rank() <= 3) return {};
+  const bool has_matrices = before->dim(before->rank() - 2) == batch.dim(1) &&
+                            before->dim(before->rank() - 1) == batch.dim(2);
+  return has_matrices ? leading_dims(before->dims(), 2) : Dims();
+}
+
+// A batch of matrices with its first dimension as these.
+Value unmerged(Value batch, const Dims& dims) {
+  const auto* const view = batch.builder().transposition(batch);
+  if (view != nullptr && view->permutation == Dims{0, 2, 1}) {
+    return matrix_transpose(unmerged(view->operand, dims));
+  }
+  Dims whole = dims;
+  whole.insert(whole.end(), {batch.dim(1), batch.dim(2)});
+  return hlo::reshape(batch, whole);
+}
+
+// The product of two batches of matrices. In a program that is partitioned, dimensions that PyTorch
+// merged into the batch are kept apart: attention's heads may be split, and those behind a batch
+// that is whole can't be once they are merged with it.
+Value batched_product(Value batch1, Value batch2) {
+  Dims dims;
+  if (hlo::is_partitioned()) dims = merged_dims(batch1);
+  if (hlo::is_partitioned() && dims.empty()) dims = merged_dims(batch2);
+  if (dims.empty()) return contract(batch1, batch2, {{0}, {0}, {2}, {1}});
+  Dims batch(dims.size());
+  std::iota(batch.begin(), batch.end(), 0);
+  const auto rank = static_cast<std::int64_t>(dims.size());
+  const Value product =
+      contract(unmerged(batch1, dims), unmerged(batch2, dims), {batch, batch, {rank + 1}, {rank}});
+  return hlo::reshape(product, {batch1.dim(0), batch1.dim(1), batch2.dim(2)});
+}
+
 Value bmm_product(Value batch1, Value batch2) {
   base::check(batch1.dtype() == batch2.dtype(), "expected scalar type ",
               scalar_type_name(batch1.dtype()), " but found ", scalar_type_name(batch2.dtype()));
   check_implemented(is_product_dtype(batch1.dtype()), "bmm", batch1.dtype());
-  return contract(batch1, batch2, {{0}, {0}, {2}, {1}});
+  return batched_product(batch1, batch2);
 }
 
 Value addmm(Value self, Value mat1, Value mat2, const Factor& beta, const Factor& alpha) {
