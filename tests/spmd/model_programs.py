@@ -13,9 +13,11 @@ from typing import Any
 
 import mesh_programs
 import models
+import split_gpt2
 import torch
 from mesh_programs import check_training, grid, mark_all, mesh_of, shapes_of
 from torch import Tensor, nn
+from torch.distributed.fsdp import fully_shard
 
 import torch_xla.distributed.spmd as xs
 import torch_xla.runtime as xr
@@ -130,14 +132,72 @@ def mark_channels(model: Any, mesh: xs.Mesh) -> None:
     mark_all("model")(model.fc1, mesh)
 
 
+def gpt2(seed: int = 6) -> models.GPT2:
+    config = models.TransformerConfig(
+        num_layers=2, width=16, num_heads=8, vocabulary=32, max_length=8
+    )
+    torch.manual_seed(seed)
+    return split_gpt2.by_heads(models.GPT2(config).double())
+
+
+def a_transformer_split_by_heads() -> None:
+    mesh = mesh_of(1, mesh_programs.count())
+    trained: Any = check_training(gpt2(), texts(), mesh, mark_heads)
+    assert shapes_of(trained.tokens.weight) == {(32 // mesh_programs.count(), 16)}
+
+
+def a_transformer_split_by_heads_and_batch() -> None:
+    check_training(gpt2(), texts(), grid(), mark_heads)
+
+
+def mark_heads(model: Any, mesh: xs.Mesh) -> None:
+    split_gpt2.mark_tensor_parallel(model, mesh, "model")
+
+
+def a_transformer_split_by_batch() -> None:
+    check_training(gpt2(), texts(), mesh_of(mesh_programs.count()), nothing)
+
+
+def transformers_fully_sharded() -> None:
+    """By layers, of which each is gathered as a whole, and as XLA sees fit."""
+
+    def by_layers(model: Any, mesh: xs.Mesh) -> None:
+        for module in (*model.blocks, model):
+            fully_shard(module)
+
+    for mark in (by_layers, mark_all("data")):
+        check_training(gpt2(), texts(), mesh_of(mesh_programs.count()), mark)
+
+
+def others_fully_sharded_and_by_batch() -> None:
+    mesh = mesh_of(mesh_programs.count())
+    for mark in (nothing, mark_all("data")):
+        check_training(Mixture().double(), texts(), mesh, mark)
+        check_training(ViT().double(), images(3, 16), mesh, mark)
+        check_training(models.MnistCNN((8, 8)).double(), images(1, 28), mesh, mark)
+
+
+def nothing(model: nn.Module, mesh: xs.Mesh) -> None:
+    """The batch alone is split."""
+
+
 CHECKS = [
     a_mixture_split_by_experts,
     a_transformer_split_by_sequence,
     a_vit_split_by_columns_and_rows,
     a_cnn_split_by_batch,
     a_cnn_split_by_channels,
+    a_transformer_split_by_heads_and_batch,
+]
+# Of `make conformance`.
+FURTHER = [
+    a_transformer_split_by_heads,
+    a_transformer_split_by_batch,
+    transformers_fully_sharded,
+    others_fully_sharded_and_by_batch,
 ]
 
 if __name__ == "__main__":
     xr.use_spmd()
-    print(json.dumps({"failures": mesh_programs.failures_of(CHECKS, sys.argv[2:])}))
+    checks = [*CHECKS, *FURTHER]
+    print(json.dumps({"failures": mesh_programs.failures_of(checks, sys.argv[2:])}))

@@ -15,15 +15,17 @@ from quick_options import COMPILING_QUICKLY
 
 PROGRAM = pathlib.Path(model_programs.__file__)
 COUNTS = [int(count) for count in os.environ.get("SPMD_DEVICES", "4").split(",")]
+_FURTHER = model_programs.FURTHER if "SPMD_DEVICES" in os.environ else []
+CLAIMS = [check.__name__ for check in (*model_programs.CHECKS, *_FURTHER)]
 
 
 @functools.cache
 def failures(count: int) -> Any:
     environment = {"CPU_NUM_DEVICES": str(count), **COMPILING_QUICKLY}
-    return json_of_program(PROGRAM, str(count), **environment)["failures"]
+    return json_of_program(PROGRAM, str(count), *CLAIMS, **environment)["failures"]
 
 
-@pytest.mark.parametrize("claim", [check.__name__ for check in model_programs.CHECKS])
+@pytest.mark.parametrize("claim", CLAIMS)
 @pytest.mark.parametrize("count", COUNTS)
 def test_a_model_trains_as_on_one_device(count, claim):
     failure = failures(count).get(claim)
