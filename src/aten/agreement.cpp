@@ -10,7 +10,6 @@
 #include <cstring>
 #include <string_view>
 
-#include "aten/member_rows.h"
 #include "base/error.h"
 #include "base/hash.h"
 #include "ops/aten_call.h"
@@ -83,7 +82,7 @@ at::Tensor carried_in(const at::Tensor& rows, const at::Tensor& carried) {
 
 }  // namespace
 
-at::Tensor Agreement::enter(c10d::ProcessGroup& process_group,
+at::Tensor Agreement::enter(const GatherRows& gather,
                             const std::vector<std::int64_t>& members, const runtime::HostCall& call,
                             const at::Tensor& carried) {
   if (call.has_attribute(ops::kAtenCallAgreement)) {
@@ -95,7 +94,7 @@ at::Tensor Agreement::enter(c10d::ProcessGroup& process_group,
   agreed_ -= std::min(agreed_, static_cast<std::int64_t>(number - next_));
   next_ = number;
   at::Tensor rows;
-  if (agreed_ == 0) rows = agree(process_group, members, carried);
+  if (agreed_ == 0) rows = agree(gather, members, carried);
   ++next_;
   --agreed_;
   return rows;
@@ -103,7 +102,7 @@ at::Tensor Agreement::enter(c10d::ProcessGroup& process_group,
 
 // Compares what the members are about to do, as far as all of them know it: one may have read where
 // others go on.
-at::Tensor Agreement::agree(c10d::ProcessGroup& process_group,
+at::Tensor Agreement::agree(const GatherRows& gather,
                             const std::vector<std::int64_t>& members, const at::Tensor& carried) {
   const bool has_place = std::ssize(members) <= kFewMembers;
   const std::int64_t num_words =
@@ -119,7 +118,7 @@ at::Tensor Agreement::agree(c10d::ProcessGroup& process_group,
   const bool is_carried = has_place && carried.defined() &&
                           static_cast<std::int64_t>(carried.nbytes()) <= kCarriedBytes;
   if (is_carried) std::memcpy(words + kToldWords, carried.const_data_ptr(), carried.nbytes());
-  const at::Tensor all = gather_rows(process_group, mine);
+  const at::Tensor all = gather(mine);
   const auto* const theirs = all.const_data_ptr<std::int64_t>();
   agreed_ = words[0];
   for (std::int64_t i = 0; i < all.size(0); ++i) {
@@ -127,17 +126,17 @@ at::Tensor Agreement::agree(c10d::ProcessGroup& process_group,
   }
   for (std::int64_t i = 0; i < all.size(0); ++i) {
     const std::int64_t* const keys = theirs + i * num_words + 1;
-    if (!std::equal(keys, keys + agreed_, words + 1)) fail(process_group, members);
+    if (!std::equal(keys, keys + agreed_, words + 1)) fail(gather, members);
   }
   return is_carried ? carried_in(all, carried) : at::Tensor();
 }
 
-void Agreement::fail(c10d::ProcessGroup& process_group,
+void Agreement::fail(const GatherRows& gather,
                      const std::vector<std::int64_t>& members) const {
   std::string text;
   for (std::size_t i = next_; i < lines_.size(); ++i) text += lines_[i] + "\n";
   base::fail(base::ErrorKind::kRuntime, "replicas are about to exchange different things: ",
-             describe_difference(members, next_ + 1, gather_texts(process_group, text)));
+             describe_difference(members, next_ + 1, gather_texts(gather, text)));
 }
 
 }  // namespace torch_xla::aten

@@ -3,12 +3,12 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "aten/member_rows.h"
 #include "runtime/host_kernels.h"
 
 namespace torch_xla::aten {
@@ -17,19 +17,19 @@ namespace torch_xla::aten {
 class Agreement {
  public:
   // Before the first call of a collective that has a number in its program. Blocks until all
-  // `members`, by their ranks in the job, are there, where they have not told it each other yet.
+  // `members`, by their ranks in the job, are there, where they have not told it each other yet,
+  // which `gather` does.
   // Throws, on every member alike, where they are about to exchange different things.
   //
   // If all get here and `carried` is small, it travels with what they tell: then its elements on
   // each member are returned, [members, elements]. Otherwise the result is undefined.
-  at::Tensor enter(c10d::ProcessGroup& process_group, const std::vector<std::int64_t>& members,
+  at::Tensor enter(const GatherRows& gather, const std::vector<std::int64_t>& members,
                    const runtime::HostCall& call, const at::Tensor& carried);
 
  private:
-  at::Tensor agree(c10d::ProcessGroup& process_group, const std::vector<std::int64_t>& members,
+  at::Tensor agree(const GatherRows& gather, const std::vector<std::int64_t>& members,
                    const at::Tensor& carried);
-  [[noreturn]] void fail(c10d::ProcessGroup& process_group,
-                         const std::vector<std::int64_t>& members) const;
+  [[noreturn]] void fail(const GatherRows& gather, const std::vector<std::int64_t>& members) const;
 
   std::vector<std::string> lines_;  // the collectives of the program that runs
   std::size_t next_ = 0;            // of these

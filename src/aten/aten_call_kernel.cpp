@@ -14,8 +14,8 @@
 #include <mutex>
 #include <unordered_map>
 
-#include "aten/collectives.h"
 #include "aten/dynamic_shapes.h"
+#include "aten/exchanges.h"
 #include "aten/fallback.h"
 #include "aten/host_tensor.h"
 #include "aten/normalization_blocks.h"
@@ -283,7 +283,7 @@ void run(const HostCall& call) {
 }
 
 const bool registered = [] {
-  runtime::add_host_kernel(ops::kAtenCall, run, 2);  // with operands that are read transposed
+  runtime::add_host_kernel(ops::kAtenCall, run, 3);  // collectives in two parts
   return true;
 }();
 

@@ -47,12 +47,12 @@ at::Tensor gather_rows(c10d::ProcessGroup& process_group, const at::Tensor& row)
   return rows;
 }
 
-std::vector<std::string> gather_texts(c10d::ProcessGroup& process_group, std::string_view text) {
+std::vector<std::string> gather_texts(const GatherRows& gather, std::string_view text) {
   const auto size = static_cast<std::int64_t>(text.size());
-  const at::Tensor sizes = gather_rows(process_group, at::tensor({size}, at::kLong));
+  const at::Tensor sizes = gather(at::tensor({size}, at::kLong));
   at::Tensor padded = at::zeros({sizes.max().item<std::int64_t>()}, at::kByte);
   std::memcpy(padded.mutable_data_ptr(), text.data(), text.size());
-  const at::Tensor rows = gather_rows(process_group, padded);
+  const at::Tensor rows = gather(padded);
   std::vector<std::string> texts;
   for (std::int64_t i = 0; i < rows.size(0); ++i) {
     const at::Tensor row = rows[i];
@@ -62,13 +62,12 @@ std::vector<std::string> gather_texts(c10d::ProcessGroup& process_group, std::st
   return texts;
 }
 
-bool can_reduce_rows(c10d::ReduceOp::RedOpType op) { return combination(op) != nullptr; }
-
-void reduce_rows(c10d::ReduceOp::RedOpType op, const at::Tensor& rows, at::Tensor& output) {
+void reduce_rows(c10d::ReduceOp::RedOpType op, const std::vector<at::Tensor>& rows,
+                 at::Tensor output) {
   const Combine combine = combination(op);
-  base::internal_check(combine != nullptr && rows.size(0) > 1, "rows can't be reduced");
+  base::internal_check(combine != nullptr && rows.size() > 1, "rows can't be reduced");
   combine(output, rows[0], rows[1]);
-  for (std::int64_t i = 2; i < rows.size(0); ++i) combine(output, output, rows[i]);
+  for (std::size_t i = 2; i < rows.size(); ++i) combine(output, output, rows[i]);
 }
 
 }  // namespace torch_xla::aten

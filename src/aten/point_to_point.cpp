@@ -24,6 +24,7 @@
 #include <tuple>
 
 #include "aten/collectives.h"
+#include "aten/groups.h"
 #include "aten/tensor.h"
 #include "base/dtype.h"
 #include "base/error.h"

@@ -25,6 +25,12 @@ inline constexpr const char* kAtenCallResults = "results";
 // for each collective in the program, and the number of its own.
 inline constexpr const char* kAtenCallAgreement = "agreement";
 inline constexpr const char* kAtenCallNumber = "number";
+// Of a collective of which the call is one of two parts.
+inline constexpr const char* kAtenCallPart = "part";
+inline constexpr const char* kStart = "start";
+inline constexpr const char* kFinish = "finish";
+// Larger tensors are exchanged by one call, in pieces.
+inline constexpr std::int64_t kMostBytesStarted = std::int64_t{32} << 20;
 inline constexpr std::size_t kWordsPerNumber = 3;
 
 // The results of aten::`name` on these arguments, all of them or those at `positions`; `results`

@@ -1,11 +1,12 @@
 // Collectives: what the members of a group exchange, as PyTorch's functional collectives say it. On
-// the CPU, processes meet in calls of the same operators on CPU tensors (aten/collectives.cpp), in
-// the dtypes that travel there.
+// the CPU, processes meet in calls of the same operators on CPU tensors (aten/exchanges.cpp), in the
+// dtypes that travel there: one that begins and one that ends, where that is another.
 #include <algorithm>
 #include <array>
 #include <charconv>
 #include <functional>
 #include <limits>
+#include <map>
 #include <numeric>
 #include <utility>
 
@@ -30,6 +31,35 @@ std::int64_t size_of(const std::string& group) {
   return size;
 }
 
+// Gives results when they are wanted, once.
+template <typename T>
+using Later = std::function<T()>;
+
+Later<Value> at_once(Value value) {
+  return [value] { return value; };
+}
+
+// What the function makes of it.
+template <typename F>
+Later<Value> after(Later<Value> value, F function) {
+  return [value = std::move(value), function = std::move(function)] { return function(value()); };
+}
+
+using Between = std::vector<graph::Attribute>;
+
+// The call that ends what another has begun: the first that was and has no end yet.
+Value finish(const std::string& op, const Shape& result, Exchanges& exchanges) {
+  const Value token = exchanges.token;
+  const graph::Attribute first = graph::Operand{0};
+  const std::array<const graph::Attribute*, 1> args{&first};
+  const std::array operands{token};
+  const hlo::Values results =
+      call_on_host(op, token.builder(), args, {operands, {}, {}, {}}, {result, token.type()}, {},
+                   {{kAtenCallPart, std::string(kFinish)}});
+  exchanges.token = results[1];
+  return results[0];
+}
+
 // One collective being lowered: what it calls, and the token that orders it among all others.
 class Meeting {
  public:
@@ -40,10 +70,31 @@ class Meeting {
   Value token() const { return token_; }
   // Whether there is nobody to give to or take from.
   bool is_alone(const Value& input) const { return size_ == 1 || input.num_elements() == 0; }
+  // Whether a result is still to come.
+  bool has_started() const { return has_started_; }
 
   // The operator's result for its first argument and those between it and the group.
-  Value call(const std::string& op, Value input, const std::vector<graph::Attribute>& between,
-             const Shape& result) {
+  Value call(const std::string& op, Value input, const Between& between, const Shape& result) {
+    const hlo::Values results = emit(op, input, between, {result, token_.type()}, {});
+    token_ = results[1];
+    return results[0];
+  }
+
+  // The same, by two calls where that may be.
+  Later<Value> start(const std::string& op, Value input, const Between& between,
+                     const Shape& result) {
+    Exchanges* const exchanges = context_.exchanges;
+    if (exchanges == nullptr || input.type().num_bytes() > kMostBytesStarted) {
+      return at_once(call(op, input, between, result));
+    }
+    has_started_ = true;
+    token_ = emit(op, input, between, {token_.type()}, {{kAtenCallPart, std::string(kStart)}})[0];
+    return [op, result, exchanges] { return finish(op, result, *exchanges); };
+  }
+
+ private:
+  hlo::Values emit(const std::string& op, Value input, const Between& between,
+                   const std::vector<Shape>& results, hlo::Attributes attributes) {
     const graph::Attribute first = graph::Operand{0};
     const graph::Attribute group = group_;
     const graph::Attribute token = graph::Operand{1};
@@ -52,28 +103,26 @@ class Meeting {
     args.push_back(&group);
     args.push_back(&token);
     const std::array operands{input, token_};
-    hlo::Values results = call_on_host(op, context_.builder, args, {operands, {}, {}, {}},
-                                       {result, token_.type()}, {}, agreement());
-    token_ = results[1];
-    return results[0];
+    add_agreement(attributes);
+    return call_on_host(op, context_.builder, args, {operands, {}, {}, {}}, results, {},
+                        attributes);
   }
 
- private:
   // Of the first call of this collective, and of the first in the program.
-  hlo::Attributes agreement() {
+  void add_agreement(hlo::Attributes& attributes) {
     Agreement* const of_group = std::exchange(context_.agreement, nullptr);
-    if (of_group == nullptr) return {};
-    hlo::Attributes attributes{{kAtenCallNumber, context_.number_in_agreement}};
+    if (of_group == nullptr) return;
+    attributes.emplace_back(kAtenCallNumber, context_.number_in_agreement);
     if (!std::exchange(of_group->is_carried, true)) {
       attributes.emplace_back(kAtenCallAgreement, of_group->lines);
     }
-    return attributes;
   }
 
   Context& context_;
   const std::string group_;
   const std::int64_t size_;
   Value token_;
+  bool has_started_ = false;
 };
 
 bool is_float8(DType dtype) { return base::is_floating(dtype) && base::size_bytes(dtype) == 1; }
@@ -104,12 +153,13 @@ Shape with_rows(const Value& value, std::int64_t rows) {
   return shape;
 }
 
-// Calls an operator that moves elements along the first dimension.
-Value move(Meeting& meeting, const std::string& op, Value input,
-           const std::vector<graph::Attribute>& between, std::int64_t rows) {
+// Calls an operator that moves elements: so many rows of the result come from all of them.
+Later<Value> move(Meeting& meeting, const std::string& op, Value input, const Between& between,
+                  std::optional<std::int64_t> rows) {
   const Value carried = as_carried(input);
-  return from_carried(meeting.call(kNamespace + op, carried, between, with_rows(carried, rows)),
-                      input.dtype());
+  const Shape type = rows ? with_rows(carried, *rows) : carried.type();
+  return after(meeting.start(kNamespace + op, carried, between, type),
+               [dtype = input.dtype()](Value v) { return from_carried(v, dtype); });
 }
 
 // The greatest bit turned, so that numbers without a sign are ordered as those with one.
@@ -167,21 +217,25 @@ void check_reduction(const std::string& reduce_op, DType dtype) {
 }
 
 // `rows` of the result; everything is reduced alike where they are the input's.
-Value reduce_with(Meeting& meeting, const std::string& op, Value input, std::string reduce_op,
-                  const std::vector<graph::Attribute>& after, std::optional<std::int64_t> rows) {
+Later<Value> reduce_with(Meeting& meeting, const std::string& op, Value input,
+                         std::string reduce_op, const Between& behind,
+                         std::optional<std::int64_t> rows) {
   check_reduction(reduce_op, input.dtype());
-  if (meeting.is_alone(input)) return input;
+  if (meeting.is_alone(input)) return at_once(input);
   const bool is_average = reduce_op == "avg";
   const Reduced reduced = to_reduced(input, is_average ? "sum" : reduce_op);
-  std::vector<graph::Attribute> between{reduced.op};
-  between.insert(between.end(), after.begin(), after.end());
+  Between between{reduced.op};
+  between.insert(between.end(), behind.begin(), behind.end());
   const Shape type = rows ? with_rows(reduced.value, *rows) : reduced.value.type();
-  const Value result = reduced.back(meeting.call(kNamespace + op, reduced.value, between, type));
-  if (!is_average) return result;
-  return hlo::divide(result, hlo::full_like(result, static_cast<double>(meeting.size())));
+  return after(meeting.start(kNamespace + op, reduced.value, between, type),
+               [back = reduced.back, divisor = is_average ? meeting.size() : 1](Value v) {
+                 const Value result = back(v);
+                 if (divisor == 1) return result;
+                 return hlo::divide(result, hlo::full_like(result, static_cast<double>(divisor)));
+               });
 }
 
-Value all_reduce(Meeting& meeting, Value input, const std::string& reduce_op) {
+Later<Value> all_reduce(Meeting& meeting, Value input, const std::string& reduce_op) {
   return reduce_with(meeting, "all_reduce", input, reduce_op, {}, {});
 }
 
@@ -190,22 +244,22 @@ void check_members(const char* op, const Meeting& meeting, std::int64_t group_si
               ", and the group has ", meeting.size(), " members");
 }
 
-Value all_gather(Meeting& meeting, Value input, std::int64_t group_size) {
+Later<Value> all_gather(Meeting& meeting, Value input, std::int64_t group_size) {
   check_members("all_gather_into_tensor", meeting, group_size);
   base::check(input.rank() > 0, "all_gather_into_tensor: expected a tensor with dimensions");
   const std::int64_t rows = input.dim(0) * group_size;
-  if (meeting.is_alone(input)) return hlo::reshape(input, with_rows(input, rows).dims);
+  if (meeting.is_alone(input)) return at_once(hlo::reshape(input, with_rows(input, rows).dims));
   return move(meeting, "all_gather_into_tensor", input, {integer(group_size)}, rows);
 }
 
-Value reduce_scatter(Meeting& meeting, Value input, const std::string& reduce_op,
-                     std::int64_t group_size) {
+Later<Value> reduce_scatter(Meeting& meeting, Value input, const std::string& reduce_op,
+                            std::int64_t group_size) {
   check_members("reduce_scatter_tensor", meeting, group_size);
   base::check(input.rank() > 0 && input.dim(0) % group_size == 0,
               "reduce_scatter_tensor: the first dimension must divide into ", group_size,
               " parts, got a tensor of size ", base::to_string(input.dims()));
   const std::int64_t rows = input.dim(0) / group_size;
-  if (input.num_elements() == 0) return hlo::reshape(input, with_rows(input, rows).dims);
+  if (input.num_elements() == 0) return at_once(hlo::reshape(input, with_rows(input, rows).dims));
   return reduce_with(meeting, "reduce_scatter_tensor", input, reduce_op, {integer(group_size)},
                      rows);
 }
@@ -217,7 +271,7 @@ void check_splits(const char* which, const Dims& splits, std::int64_t size) {
               " elements, one for each member, got ", splits.size());
 }
 
-Value all_to_all(Meeting& meeting, Value input, Dims output_splits, Dims input_splits) {
+Later<Value> all_to_all(Meeting& meeting, Value input, Dims output_splits, Dims input_splits) {
   base::check(input.rank() > 0, "all_to_all_single: expected a tensor with dimensions");
   const Dims even(static_cast<std::size_t>(meeting.size()), input.dim(0) / meeting.size());
   if (output_splits.empty()) output_splits = even;
@@ -230,58 +284,83 @@ Value all_to_all(Meeting& meeting, Value input, Dims output_splits, Dims input_s
   base::check(total(input_splits) == input.dim(0),
               "all_to_all_single: input_split_sizes add up to ", total(input_splits),
               ", and the first dimension is ", input.dim(0));
-  if (meeting.size() == 1) return input;
+  if (meeting.size() == 1) return at_once(input);
   return move(meeting, "all_to_all_single", input, {output_splits, input_splits},
               total(output_splits));
 }
 
-Value broadcast(Meeting& meeting, Value input, std::int64_t src) {
+Later<Value> broadcast(Meeting& meeting, Value input, std::int64_t src) {
   base::check(src >= 0 && src < meeting.size(), "broadcast: there is no member ", src,
               ", the group has ", meeting.size());
-  if (meeting.is_alone(input)) return input;
-  const Value carried = as_carried(input);
-  return from_carried(
-      meeting.call(kNamespace + "broadcast", carried, {integer(src)}, carried.type()),
-      input.dtype());
+  if (meeting.is_alone(input)) return at_once(input);
+  return move(meeting, "broadcast", input, {integer(src)}, {});
 }
 
 // Tensors of a list that travel together, by dtype: as columns of `rows` rows.
-using OnRows = std::function<Value(Value columns)>;
-std::vector<Value> coalesced(const std::vector<Value>& inputs, std::int64_t rows,
-                             const std::function<Dims(const Value&)>& result_dims,
-                             const OnRows& exchange) {
-  std::vector<Value> results(inputs.size());
-  for (std::size_t first = 0; first < inputs.size(); ++first) {
-    if (results[first]) continue;
-    std::vector<std::size_t> members;
-    hlo::Values parts;
-    for (std::size_t i = first; i < inputs.size(); ++i) {
-      if (inputs[i].dtype() != inputs[first].dtype()) continue;
-      members.push_back(i);
-      parts.push_back(hlo::reshape(inputs[i], {rows, inputs[i].num_elements() / rows}));
+struct Together {
+  std::vector<std::size_t> places;  // in the list
+  std::vector<std::int64_t> widths;
+  Later<Value> columns;
+};
+using OnRows = std::function<Later<Value>(Value columns)>;
+std::vector<Together> started(const std::vector<Value>& inputs, std::int64_t rows,
+                              const OnRows& exchange) {
+  std::map<DType, std::size_t> by_dtype;
+  std::vector<Together> all;
+  std::vector<hlo::Values> parts;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    const auto [found, is_new] = by_dtype.try_emplace(inputs[i].dtype(), all.size());
+    if (is_new) {
+      all.emplace_back();
+      parts.emplace_back();
     }
-    const Value all = exchange(parts.size() == 1 ? parts[0] : hlo::concatenate(parts, 1));
-    std::int64_t start = 0;
-    for (std::size_t k = 0; k < members.size(); ++k) {
-      const std::int64_t end = start + parts[k].dim(1);
-      const Value part = hlo::slice(all, {0, start}, {all.dim(0), end}, {1, 1});
-      results[members[k]] = hlo::reshape(part, result_dims(inputs[members[k]]));
-      start = end;
-    }
+    const std::int64_t width = inputs[i].num_elements() / rows;
+    all[found->second].places.push_back(i);
+    all[found->second].widths.push_back(width);
+    parts[found->second].push_back(hlo::reshape(inputs[i], {rows, width}));
   }
-  return results;
+  for (std::size_t k = 0; k < all.size(); ++k) {
+    const hlo::Values& own = parts[k];
+    all[k].columns = exchange(own.size() == 1 ? own[0] : hlo::concatenate(own, 1));
+  }
+  return all;
 }
 
-std::vector<Value> with_token(std::vector<Value> results, const Meeting& meeting) {
-  results.push_back(meeting.token());
-  return results;
+Later<std::vector<Value>> coalesced(const std::vector<Value>& inputs, std::int64_t rows,
+                                    const std::function<Dims(const Value&)>& result_dims,
+                                    const OnRows& exchange) {
+  std::vector<Dims> dims;
+  for (const Value& input : inputs) dims.push_back(result_dims(input));
+  return [dims, all = started(inputs, rows, exchange)] {
+    std::vector<Value> results(dims.size());
+    for (const Together& together : all) {
+      const Value columns = together.columns();
+      std::int64_t start = 0;
+      for (std::size_t k = 0; k < together.places.size(); ++k) {
+        const std::int64_t end = start + together.widths[k];
+        const Value part = hlo::slice(columns, {0, start}, {columns.dim(0), end}, {1, 1});
+        const std::size_t place = together.places[k];
+        results[place] = hlo::reshape(part, dims[place]);
+        start = end;
+      }
+    }
+    return results;
+  };
 }
 
 // The function's results, and the token after it. Each lowering takes the token last.
 template <typename F>
 std::vector<Value> met(Context& context, const std::string& group, Value token, const F& function) {
   Meeting meeting(context, group, token);
-  return with_token(detail::to_results(function(meeting)), meeting);
+  auto later = function(meeting);
+  const auto results = [later = std::move(later)] { return detail::to_results(later()); };
+  if (meeting.has_started()) {
+    context.exchanges->finish = results;
+    return {meeting.token()};
+  }
+  std::vector<Value> all = results();
+  all.push_back(meeting.token());
+  return all;
 }
 
 void register_lists(Registry& m, const Options& options) {
@@ -340,7 +419,8 @@ void register_point_to_point(Registry& m) {
          Value token) {
         return met(context, group, token, [&](Meeting& meeting) {
           check_message("send", meeting, dst, tag);
-          return meeting.call("xla:send", input, {integer(dst), integer(tag)}, token.type());
+          return at_once(
+              meeting.call("xla:send", input, {integer(dst), integer(tag)}, token.type()));
         });
       },
       options);
@@ -350,7 +430,8 @@ void register_point_to_point(Registry& m) {
          Value token) {
         return met(context, group, token, [&](Meeting& meeting) {
           check_message("recv", meeting, src, tag);
-          return meeting.call("xla:recv", like, {integer(src), integer(tag)}, like.type());
+          return at_once(
+              meeting.call("xla:recv", like, {integer(src), integer(tag)}, like.type()));
         });
       },
       options);
@@ -359,7 +440,7 @@ void register_point_to_point(Registry& m) {
       [](Context& context, Value like, std::int64_t tag, std::string group, Value token) {
         return met(context, group, token, [&](Meeting& meeting) {
           check_message("recv", meeting, 0, tag);
-          return meeting.call("xla:find_sender", like, {integer(tag)}, token.type());
+          return at_once(meeting.call("xla:find_sender", like, {integer(tag)}, token.type()));
         });
       },
       options);
@@ -414,11 +495,13 @@ void register_collectives(Registry& m) {
       [](Context& context, Value input, Dims sources, Dims targets, std::string group,
          Value token) {
         return met(context, group, token, [&](Meeting& meeting) {
-          if (meeting.size() == 1) return sources.empty() ? full_like(input, Scalar(0.0)) : input;
+          if (meeting.size() == 1) {
+            return at_once(sources.empty() ? full_like(input, Scalar(0.0)) : input);
+          }
           const Value carried = as_carried(input);
-          return from_carried(
+          return at_once(from_carried(
               meeting.call("xla:collective_permute", carried, {sources, targets}, carried.type()),
-              input.dtype());
+              input.dtype()));
         });
       },
       options);

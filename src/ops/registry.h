@@ -83,6 +83,14 @@ struct Agreement {
   bool is_carried = false;
 };
 
+// Collectives may begin in one call and end in another, so that what does not read their results is
+// computed meanwhile. A lowering that has only begun sets `finish`, which gives its results, and
+// returns the token alone.
+struct Exchanges {
+  Value token;  // after the last call, when `finish` is called; it leaves another
+  std::function<std::vector<Value>()> finish;
+};
+
 // What a lowering may know beside its arguments.
 struct Context : Target {
   hlo::Builder& builder;
@@ -90,6 +98,7 @@ struct Context : Target {
   // Of a collective: what its group's members compare before they meet, and its number there.
   Agreement* agreement = nullptr;
   std::int64_t number_in_agreement = 0;
+  Exchanges* exchanges = nullptr;  // null: collectives are whole
 };
 
 // How one parameter of a lowering takes its argument; checked against the schema.

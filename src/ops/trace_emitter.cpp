@@ -1,6 +1,8 @@
 // The walk along a trace's steps: each takes values out of those of the steps before.
 #include "ops/trace_emitter.h"
 
+#include <algorithm>
+#include <deque>
 #include <exception>
 #include <map>
 #include <set>
@@ -121,6 +123,36 @@ Agreements find_agreements(const graph::Trace& trace, const Target& target) {
   return found;
 }
 
+// All steps of a trace, each behind those that it reads, and these, which are in such an order, as
+// early as that allows.
+std::vector<std::uint32_t> order_with_first(const graph::Trace& trace,
+                                            const std::vector<std::uint32_t>& first) {
+  std::vector<std::uint32_t> order;
+  std::vector<bool> is_added(trace.steps.size());
+  std::vector<std::uint32_t> wanted;
+  for (const std::uint32_t step : first) {
+    const std::size_t start = order.size();
+    wanted.push_back(step);
+    while (!wanted.empty()) {
+      const std::uint32_t next = wanted.back();
+      wanted.pop_back();
+      if (is_added[next]) continue;
+      is_added[next] = true;
+      order.push_back(next);
+      const graph::Trace::Step& reader = trace.steps[next];
+      for (std::size_t i = 0; i < reader.node->entry()->operands.size(); ++i) {
+        const graph::Source& source = trace.sources[reader.first_source + i];
+        if (!source.is_leaf) wanted.push_back(source.index);
+      }
+    }
+    std::sort(order.begin() + static_cast<std::ptrdiff_t>(start), order.end());
+  }
+  for (std::uint32_t i = 0; i < trace.steps.size(); ++i) {
+    if (!is_added[i]) order.push_back(i);
+  }
+  return order;
+}
+
 // What several steps read and this many elementwise operations lead to is computed once.
 constexpr std::size_t kLongChain = 32;
 
@@ -150,18 +182,35 @@ class TraceEmitter {
     for (const graph::Source& root : trace_.roots) note_read(root);
     if (target_.is_exported) composites_ = find_composites(trace_);
     agreements_ = find_agreements(trace_, target_);
+    splits_exchanges_ = target_.has_host_kernels && !target_.is_exported && bounded_ == nullptr;
     if (composites_.empty()) {
-      for (std::uint32_t i = 0; i < trace_.steps.size(); ++i) add_step(i);
+      for (const std::uint32_t step : order()) add_step(step);
     } else {
       add_contracted_steps();
     }
     std::vector<Value> roots;
     roots.reserve(trace_.roots.size());
+    finish_all();
     for (const graph::Source& root : trace_.roots) roots.push_back(value_of(root));
     return roots;
   }
 
  private:
+  // A collective whose results are still to come.
+  struct Unfinished {
+    std::uint32_t step;
+    std::function<std::vector<Value>()> finish;
+  };
+
+  // Collectives begin as early as they can.
+  std::vector<std::uint32_t> order() const {
+    std::vector<std::uint32_t> first;
+    if (splits_exchanges_) {
+      for (const auto& [step, place] : agreements_.places) first.push_back(step);
+    }
+    return order_with_first(trace_, first);
+  }
+
   void add_contracted_steps() {
     std::map<std::uint32_t, const Composite*> by_output;
     for (const Composite& composite : composites_) {
@@ -217,9 +266,16 @@ class TraceEmitter {
     const graph::Entry& entry =
         bounded_ == nullptr ? *step.node->entry() : bounded_->trace.call(index).entry;
     const graph::Op& op = *entry.op;
-    if (target_.has_locations) set_location(*step.node);
     try {
-      add_results(index, entry, lower_call(index, entry));
+      const bool is_exchange = agreements_.places.contains(index);
+      if (takes_token(step) && !is_exchange) finish_all();
+      std::vector<Value> operands = operands_of(step, entry);
+      if (target_.has_locations) set_location(*step.node);
+      std::vector<Value> results = lower_call(index, entry, std::move(operands));
+      if (is_exchange) token_place_ = first_result_[index] + entry.outputs.size() - 1;
+      if (exchanges_.finish == nullptr) return add_results(index, entry, results);
+      results_[token_place_] = results.back();
+      unfinished_.push_back({index, std::exchange(exchanges_.finish, nullptr)});
     } catch (const base::Error& error) {
       const std::string what = error.what();
       if (what.find(op.name) != std::string::npos) throw;
@@ -240,9 +296,37 @@ class TraceEmitter {
     }
   }
 
-  std::vector<Value> lower_call(std::uint32_t index, const graph::Entry& entry) {
+  // Whether it reads what the last collective wrote, while results are to come.
+  bool takes_token(const graph::Trace::Step& step) const {
+    if (unfinished_.empty()) return false;
+    const std::size_t count = step.node->entry()->operands.size();
+    for (std::size_t i = 0; i < count; ++i) {
+      const graph::Source& source = trace_.sources[step.first_source + i];
+      if (!source.is_leaf && first_result_[source.index] + source.output == token_place_) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  // In the order in which they have begun, up to this one.
+  void finish_until(std::uint32_t step) {
+    while (!unfinished_.empty()) {
+      const Unfinished next = std::move(unfinished_.front());
+      unfinished_.pop_front();
+      const graph::Node& node = *trace_.steps[next.step].node;
+      if (target_.has_locations) set_location(node);
+      exchanges_.token = results_[token_place_];
+      add_results(next.step, *node.entry(), next.finish());
+      results_[token_place_] = exchanges_.token;
+      if (next.step == step) return;
+    }
+  }
+  void finish_all() { finish_until(static_cast<std::uint32_t>(trace_.steps.size())); }
+
+  std::vector<Value> lower_call(std::uint32_t index, const graph::Entry& entry,
+                                std::vector<Value> operands) {
     const graph::Trace::Step& step = trace_.steps[index];
-    std::vector<Value> operands = operands_of(step, entry);
     const std::vector<std::optional<Value>> slots = slots_(index);
     if (const graph::RegionOp* region = entry.op->region) {
       return emit_region(*region, builder_, target_, operands, keys_of(step, slots));
@@ -271,6 +355,7 @@ class TraceEmitter {
     Context context{target_, builder_, outputs};
     if (const auto found = agreements_.places.find(index); found != agreements_.places.end()) {
       std::tie(context.agreement, context.number_in_agreement) = found->second;
+      if (splits_exchanges_) context.exchanges = &exchanges_;
     }
     const bool reads_second = entry.outputs.size() > 1 && num_reads_[first_result_[index] + 1] > 0;
     if (bounded_ != nullptr && bounded_->trace.call(index).is_bounded) {
@@ -283,7 +368,7 @@ class TraceEmitter {
                      reads_second);
   }
 
-  std::vector<Value> operands_of(const graph::Trace::Step& step, const graph::Entry& entry) const {
+  std::vector<Value> operands_of(const graph::Trace::Step& step, const graph::Entry& entry) {
     std::vector<Value> operands;
     operands.reserve(entry.operands.size());
     for (std::size_t i = 0; i < entry.operands.size(); ++i) {
@@ -292,9 +377,11 @@ class TraceEmitter {
     return operands;
   }
 
-  Value value_of(const graph::Source& source) const {
+  Value value_of(const graph::Source& source) {
     if (source.is_leaf) return leaves_[source.index];
-    const Value value = results_[first_result_[source.index] + source.output];
+    const std::size_t place = first_result_[source.index] + source.output;
+    if (!results_[place]) finish_until(source.index);
+    const Value value = results_[place];
     base::internal_check(static_cast<bool>(value), "output ", source.output,
                          " of aten::", trace_.steps[source.index].node->entry()->op->name,
                          " is undefined");
@@ -321,6 +408,7 @@ class TraceEmitter {
                          " lowered");
     for (std::size_t i = 0; i < entry.outputs.size(); ++i) {
       const std::size_t place = first_result_[step] + i;
+      if (results_[place]) continue;  // the token of a collective that ends
       results_[place] =
           as_recorded(i < results.size() ? results[i] : Value(), entry.outputs[i], op, i);
       keep_from_repetition(results_[place], num_reads_[place]);
@@ -344,6 +432,10 @@ class TraceEmitter {
   const BoundedEmission* bounded_;  // null: all sizes are those of the trace
   std::vector<Composite> composites_;
   Agreements agreements_;
+  bool splits_exchanges_ = false;
+  Exchanges exchanges_;
+  std::deque<Unfinished> unfinished_;
+  std::size_t token_place_ = 0;            // in `results_`, of what the last collective wrote
   std::vector<Value> results_;             // of all steps; empty for those that are to come
   std::vector<std::size_t> first_result_;  // of each step, in `results_`
   std::vector<std::uint32_t> num_reads_;   // by steps and as roots, of `results_`

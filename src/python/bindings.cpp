@@ -11,6 +11,7 @@
 #include "aten/blocking.h"
 #include "aten/client_store.h"
 #include "aten/collectives.h"
+#include "aten/groups.h"
 #include "aten/copy.h"
 #include "aten/device.h"
 #include "aten/dlpack.h"

@@ -26,23 +26,43 @@ std::uint64_t number_in(const std::byte* row) {
   return number;
 }
 
-// How often a member saw something else than what each wrote.
+// Shows a row of so many bytes, the first of which are that number.
+std::uint64_t show(MeetingPlace& place, std::uint64_t value, std::size_t num_bytes = 8) {
+  place.wait_for_space(num_bytes, kLong);
+  std::memcpy(place.next_row(num_bytes), &value, sizeof value);
+  return place.show();
+}
+
+// How many members' rows are not what each of them wrote.
+int mistakes_in(const MeetingPlace& place, std::uint64_t number, std::uint64_t step) {
+  int mistakes = 0;
+  for (std::size_t i = 0; i < place.num_members(); ++i) {
+    if (number_in(place.row(number, i)) != step * 100 + i) ++mistakes;
+  }
+  return mistakes;
+}
+
+// Of many steps. Members show rows of several sizes, some of them before they wait for the last.
 int mistakes_of(MeetingPlace& place, std::uint64_t num_steps) {
   int mistakes = 0;
+  std::uint64_t shown = 0;
   for (std::uint64_t step = 0; step < num_steps; ++step) {
-    const std::uint64_t own = step * 100 + place.member();
-    std::memcpy(place.own_row(), &own, sizeof own);
-    const std::byte* const rows = place.meet(kLong);
-    for (std::size_t i = 0; i < place.num_members(); ++i) {
-      if (number_in(rows + i * place.row_bytes()) != step * 100 + i) ++mistakes;
+    const bool goes_ahead = step % 3 == place.member() % 3 && step + 1 < num_steps;
+    while (shown < step + (goes_ahead ? 2 : 1)) {
+      show(place, shown * 100 + place.member(), 8 + 40 * (shown % 4));
+      ++shown;
     }
+    place.wait_for_rows(step + 1, kLong);
+    mistakes += mistakes_in(place, step + 1, step);
+    if (step % 5 == 0) place.meet(kLong);
+    place.let_go(step + 1);
   }
   return mistakes;
 }
 
 void meet_in_threads(std::size_t num_members) {
   std::vector<std::unique_ptr<MeetingPlace>> places;
-  places.push_back(MeetingPlace::make(num_members, 128));
+  places.push_back(MeetingPlace::make(num_members, 512));
   for (std::size_t i = 1; i < num_members; ++i) {
     places.push_back(MeetingPlace::open(places[0]->address(), i));
   }
@@ -60,8 +80,28 @@ TEST(all_see_what_all_have_written) {
   meet_in_threads(5);
 }
 
+TEST(who_shows_waits_for_nobody) {
+  const auto first = MeetingPlace::make(2, 256);
+  const auto second = MeetingPlace::open(first->address(), 1);
+  for (std::uint64_t step = 0; step < 3; ++step) show(*first, step * 100, 64);
+  EXPECT(first->next_row(64) != nullptr);
+  EXPECT_EQ(first->show(), 4U);
+  EXPECT(first->next_row(64) == nullptr);  // the memory is full
+  for (std::uint64_t step = 0; step < 3; ++step) show(*second, step * 100 + 1, 64);
+  for (std::uint64_t step = 0; step < 3; ++step) {
+    first->wait_for_rows(step + 1, kLong);
+    EXPECT_EQ(mistakes_in(*first, step + 1, step), 0);
+    EXPECT_EQ(mistakes_in(*second, step + 1, step), 0);
+  }
+  first->let_go(3);
+  EXPECT(first->next_row(64) == nullptr);  // the other may still read there
+  second->let_go(2);
+  EXPECT(first->next_row(192) == nullptr);
+  EXPECT(first->next_row(128) != nullptr);
+}
+
 TEST(processes_meet) {
-  const auto place = MeetingPlace::make(2, 64);
+  const auto place = MeetingPlace::make(2, 512);
   const std::string address = place->address();
   const pid_t child = fork();
   if (child == 0) {
@@ -75,7 +115,7 @@ TEST(processes_meet) {
 }
 
 TEST(who_waits_for_a_member_that_has_ended_learns_of_it) {
-  const auto place = MeetingPlace::make(3, 64);
+  const auto place = MeetingPlace::make(3, 512);
   const auto third = MeetingPlace::open(place->address(), 2);
   const std::string address = place->address();
   const pid_t child = fork();
@@ -86,26 +126,28 @@ TEST(who_waits_for_a_member_that_has_ended_learns_of_it) {
   siginfo_t info{};
   waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOWAIT);
   EXPECT_EQ(info.si_status, 0);
-  EXPECT_THROWS(place->meet(kLong), "member 1 has ended");
-  EXPECT_THROWS(third->meet(kLong), "member 0 has given up");
-  EXPECT_THROWS(place->meet(kLong), "member 0 has given up");
+  show(*place, 0);
+  EXPECT_THROWS(place->wait_for_rows(1, kLong), "member 1 has ended");
+  EXPECT_THROWS(third->wait_for_rows(1, kLong), "member 0 has given up");
+  EXPECT_THROWS(place->wait_for_rows(1, kLong), "member 0 has given up");
   waitpid(child, nullptr, 0);
 }
 
 TEST(who_comes_too_late_learns_of_it) {
-  const auto place = MeetingPlace::make(2, 64);
+  const auto place = MeetingPlace::make(2, 512);
   const auto late = MeetingPlace::open(place->address(), 1);
-  EXPECT_THROWS(place->meet(kShort), "timed out: member 1 has not come");
+  show(*place, 0);
+  EXPECT_THROWS(place->wait_for_rows(1, kShort), "timed out: member 1 has not come");
   EXPECT_THROWS(late->meet(kLong), "member 0 has given up");
 }
 
 TEST(a_place_is_found_by_its_own_address_alone) {
-  const auto place = MeetingPlace::make(2, 64);
+  const auto place = MeetingPlace::make(2, 512);
   const std::string address = place->address();
   EXPECT(MeetingPlace::open(address, 1) != nullptr);
   EXPECT(MeetingPlace::open(address, 2) == nullptr);
   EXPECT(MeetingPlace::open("", 1) == nullptr);
-  EXPECT(MeetingPlace::open(str(getpid(), " 0 1 2 64"), 1) == nullptr);
+  EXPECT(MeetingPlace::open(str(getpid(), " 0 1 2 512"), 1) == nullptr);
   std::string other = address;
   other.insert(other.find(' ', other.find(' ') + 1) + 1, "1");  // another nonce
   EXPECT(MeetingPlace::open(other, 1) == nullptr);

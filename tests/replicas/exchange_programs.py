@@ -8,7 +8,7 @@ import os
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ import torch_xla.core.functions as xf
 import torch_xla.core.xla_model as xm
 import torch_xla.distributed.xla_backend
 import torch_xla.runtime as xr
+from torch_xla import _XLAC
 from torch_xla._replicas import meetings
 from torch_xla.debug import metrics
 
@@ -359,6 +360,58 @@ def check_large(rank: int, size: int) -> None:
     assert (metrics.counter_value("HostMemoryExchange") or 0) > before
 
 
+def check_pieces(rank: int, size: int) -> None:
+    """Of a tensor that is too large to be shown as a whole, and of more than there is room for
+    before the first result is read."""
+    name = meetings.whole_group().name
+    count = (33 << 20) // 4 + 3
+    own = (torch.arange(count) % 1000 + rank).float()
+    got = torch.ops._c10d_functional.all_reduce(own.to("xla"), "sum", name)
+    gathered = xm.all_gather(own.to("xla")[: count // 7])
+    total = (np.arange(count) % 1000) * size + sum(range(size))
+    check("all_reduce in pieces", got, total, torch.float32)
+    parts = [(np.arange(count // 7) % 1000) + r for r in range(size)]
+    check("all_gather", gathered, np.concatenate(parts), torch.float32)
+    look()
+    of_many = [torch.full((3 << 20,), float(rank + i), device="xla") for i in range(8)]
+    of_many += [torch.full((2000,), float(rank + i), device="xla") for i in range(70)]
+    results = [torch.ops._c10d_functional.all_reduce(x, "max", name) for x in of_many]
+    for i, result in enumerate(results):
+        number = size - 1 + (i if i < 8 else i - 8)
+        check(f"number {i} of many", result, np.full(result.shape, number), torch.float32)
+    look()
+
+
+def calls_of(function: Callable[[], object]) -> list[str]:
+    """The calls that programs make while the function runs, in the order in which they began."""
+    _XLAC._start_tracing(None)
+    results = function()
+    torch_xla.sync(wait=True)
+    del results
+    events = sorted(_XLAC._stop_tracing(), key=lambda event: event[3])
+    return [name for name, *_ in events if name.startswith("_c10d_functional")]
+
+
+def check_overlap(rank: int, size: int) -> None:
+    """Exchanges begin before the first of them ends, but for those that read its result."""
+    del size
+    name = meetings.whole_group().name
+    values = [torch.full((2000,), float(rank + i), device="xla") for i in range(3)]
+
+    def independent() -> object:
+        reduced = [torch.ops._c10d_functional.all_reduce(x * 2, "sum", name) for x in values]
+        return [x + 1 for x in reduced]
+
+    def dependent() -> object:
+        first = torch.ops._c10d_functional.all_reduce(values[0] * 3, "sum", name)
+        return torch.ops._c10d_functional.all_reduce(first / 2, "max", name)
+
+    op = "_c10d_functional:all_reduce"
+    start, finish = f"{op}, start", f"{op}, finish"
+    assert calls_of(independent) == [start] * 3 + [finish] * 3
+    assert calls_of(dependent) == [start, finish] * 2
+
+
 def check_of_both_devices(rank: int, size: int) -> None:
     """The calls of torch.distributed, on the device and on the CPU, where they are made at once."""
     shared = f"file://{tempfile.gettempdir()}/torch_xla_test_{os.environ['MASTER_PORT']}"
@@ -502,6 +555,8 @@ CHECKS = {
     "moves": check_moves,
     "groups": check_groups,
     "large": check_large,
+    "pieces": check_pieces,
+    "overlap": check_overlap,
     "functions": check_functions,
     "uneven": check_uneven,
     "reads": check_reads_in_the_middle,

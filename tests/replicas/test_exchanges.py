@@ -47,9 +47,9 @@ def torchrun(count: int, program: list[str]) -> str:
 
 @pytest.mark.parametrize("count", [2, 3, 4])
 def test_exchanges_are_those_of_numpy(count):
-    names = ["groups", "large", "functions", "uneven", "channels"]
+    names = ["groups", "large", "functions", "uneven", "channels", "overlap"]
     if count == 3 or os.environ.get("EXCHANGES") == "all":
-        names += ["reductions", "moves", "reads", "messages", "devices"]
+        names += ["reductions", "moves", "reads", "messages", "devices", "pieces"]
     out = run([str(FOLDER / "exchange_programs.py"), *names], count)
     assert f"passed {' '.join(names)}" in out
 
