@@ -82,9 +82,8 @@ at::Tensor carried_in(const at::Tensor& rows, const at::Tensor& carried) {
 
 }  // namespace
 
-at::Tensor Agreement::enter(const GatherRows& gather,
-                            const std::vector<std::int64_t>& members, const runtime::HostCall& call,
-                            const at::Tensor& carried) {
+at::Tensor Agreement::enter(const GatherRows& gather, const std::vector<std::int64_t>& members,
+                            const runtime::HostCall& call, const at::Tensor& carried) {
   if (call.has_attribute(ops::kAtenCallAgreement)) {
     lines_ = lines_of(call.text(ops::kAtenCallAgreement));
     next_ = 0;
@@ -102,8 +101,8 @@ at::Tensor Agreement::enter(const GatherRows& gather,
 
 // Compares what the members are about to do, as far as all of them know it: one may have read where
 // others go on.
-at::Tensor Agreement::agree(const GatherRows& gather,
-                            const std::vector<std::int64_t>& members, const at::Tensor& carried) {
+at::Tensor Agreement::agree(const GatherRows& gather, const std::vector<std::int64_t>& members,
+                            const at::Tensor& carried) {
   const bool has_place = std::ssize(members) <= kFewMembers;
   const std::int64_t num_words =
       kToldWords +
@@ -131,8 +130,7 @@ at::Tensor Agreement::agree(const GatherRows& gather,
   return is_carried ? carried_in(all, carried) : at::Tensor();
 }
 
-void Agreement::fail(const GatherRows& gather,
-                     const std::vector<std::int64_t>& members) const {
+void Agreement::fail(const GatherRows& gather, const std::vector<std::int64_t>& members) const {
   std::string text;
   for (std::size_t i = next_; i < lines_.size(); ++i) text += lines_[i] + "\n";
   base::fail(base::ErrorKind::kRuntime, "replicas are about to exchange different things: ",

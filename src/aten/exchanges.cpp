@@ -1,6 +1,7 @@
-// What members compare before they exchange anything is agreement.h. Processes of one host show each
-// other their tensors in memory: the first part of a call does, the second reads what the others
-// have shown. Others meet in a process group of c10d, which works on threads of its own meanwhile.
+// What members compare before they exchange anything is agreement.h. Processes of one host show
+// each other their tensors in memory: the first part of a call does, the second reads what the
+// others have shown. Others meet in a process group of c10d, which works on threads of its own
+// meanwhile.
 #include "aten/exchanges.h"
 
 #include <ATen/ops/empty.h>
@@ -323,8 +324,8 @@ void run_collective(const runtime::HostCall& call, const c10::OperatorHandle& op
   const at::Tensor token = tensor_over(call.input(call.num_inputs() - 1));
   const std::int64_t device = device_of_token(token.item<std::int64_t>());
   const at::Tensor next_token = tensor_over(call.output(call.num_outputs() - 1));
-  const std::string part(
-      call.has_attribute(ops::kAtenCallPart) ? call.text(ops::kAtenCallPart) : "");
+  const std::string part(call.has_attribute(ops::kAtenCallPart) ? call.text(ops::kAtenCallPart)
+                                                                : "");
   if (part == ops::kFinish) {
     finish(device, call);
     next_token.copy_(token);

@@ -32,8 +32,7 @@ RowCollective all_gather(std::int64_t num_members) {
           }};
 }
 
-RowCollective reduce_scatter(const std::string& op, std::int64_t member,
-                             std::int64_t num_members) {
+RowCollective reduce_scatter(const std::string& op, std::int64_t member, std::int64_t num_members) {
   return {.input_rows = num_members,
           .write = [op = reduction(op), member](const Rows& inputs, const at::Tensor& output,
                                                 HostMemory*) {

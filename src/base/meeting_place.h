@@ -17,8 +17,8 @@ namespace torch_xla::base {
 // hosts of their own, as containers are.
 std::string host_identity();
 
-// Seats for a number of members, each with memory that all read. A member shows the others one row of
-// bytes after the other, without waiting for them: all show equally many, in one order. Whoever
+// Seats for a number of members, each with memory that all read. A member shows the others one row
+// of bytes after the other, without waiting for them: all show equally many, in one order. Whoever
 // needs what the others show waits for that, and lets go of it in the end, so that they may use the
 // memory again. One thread of a member uses it at a time.
 class MeetingPlace {

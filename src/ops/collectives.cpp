@@ -1,6 +1,6 @@
 // Collectives: what the members of a group exchange, as PyTorch's functional collectives say it. On
-// the CPU, processes meet in calls of the same operators on CPU tensors (aten/exchanges.cpp), in the
-// dtypes that travel there: one that begins and one that ends, where that is another.
+// the CPU, processes meet in calls of the same operators on CPU tensors (aten/exchanges.cpp), in
+// the dtypes that travel there: one that begins and one that ends, where that is another.
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -430,8 +430,7 @@ void register_point_to_point(Registry& m) {
          Value token) {
         return met(context, group, token, [&](Meeting& meeting) {
           check_message("recv", meeting, src, tag);
-          return at_once(
-              meeting.call("xla:recv", like, {integer(src), integer(tag)}, like.type()));
+          return at_once(meeting.call("xla:recv", like, {integer(src), integer(tag)}, like.type()));
         });
       },
       options);

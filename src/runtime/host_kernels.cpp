@@ -46,7 +46,8 @@ std::function<void(const HostCall&)> traced(const std::string& name, const Kerne
       return run(call);
     const bool has_operator = call.has_attribute(ops::kAtenCallOperator);
     std::string what = has_operator ? std::string(call.text(ops::kAtenCallOperator)) : name;
-    if (call.has_attribute(ops::kAtenCallPart)) what += base::str(", ", call.text(ops::kAtenCallPart));
+    if (call.has_attribute(ops::kAtenCallPart))
+      what += base::str(", ", call.text(ops::kAtenCallPart));
     const std::int64_t start = now_ns();
     run(call);
     base::add_trace_event({std::move(what), "", "", start, now_ns() - start});
