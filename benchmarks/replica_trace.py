@@ -1,5 +1,5 @@
 """The calls of one step of DistributedDataParallel in each of its processes, as an image: when an
-exchange of gradients begins and ends, and which kernels run meanwhile.
+exchange of gradients begins and ends, and which kernels run meanwhile, on each thread.
 
     CPU_NUM_DEVICES=2 python benchmarks/replica_trace.py docs/images/overlap.svg
 """
@@ -24,12 +24,13 @@ from torch_xla import _XLAC
 WIDTH, LAYERS, ROWS = 1024, 8, 512
 WARMUPS = 5
 # Of the image, in pixels.
-LEFT, RIGHT, HEIGHT, ROW = 110, 1090, 34, 110
+LEFT, RIGHT, HEIGHT, ROW = 110, 1090, 36, 110
 COLORS = {"kernel": "#b8c4d6", "start": "#e8891c", "finish": "#b3261e"}
 
 
 class Call(NamedTuple):
     name: str
+    thread: str
     start_ns: int
     end_ns: int
 
@@ -57,21 +58,25 @@ def calls_of_a_step() -> list[Call]:
         optimizer.step()
         torch_xla.sync(wait=True)
     calls = [
-        Call(name, start_ns, start_ns + duration_ns)
-        for name, line, _, start_ns, duration_ns in _XLAC._stop_tracing()
-        if not line and not name[0].isupper()
+        Call(name, thread, start_ns, start_ns + duration_ns)
+        for name, thread, _, start_ns, duration_ns in _XLAC._stop_tracing()
+        if "XLAEigen" in thread
     ]
     return sorted(calls, key=lambda call: call.start_ns)
 
 
 def bars(calls: list[Call], top: int, first_ns: int, scale: float) -> list[str]:
+    threads = sorted({call.thread for call in calls})
+    lane = HEIGHT / len(threads)
     out = []
     for call in calls:
         x = LEFT + (call.start_ns - first_ns) * scale
         width = max((call.end_ns - call.start_ns) * scale, 1.2)
-        y = top if call.kind == "kernel" else top + HEIGHT + 4
+        y = top + threads.index(call.thread) * lane
+        if call.kind != "kernel":
+            y += HEIGHT + 6
         out.append(
-            f'<rect x="{x:.1f}" y="{y}" width="{width:.1f}" height="{HEIGHT}" '
+            f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{lane - 1:.1f}" '
             f'fill="{COLORS[call.kind]}"><title>{call.name}: '
             f"{(call.end_ns - call.start_ns) * 1e-6:.2f} ms</title></rect>"
         )
