@@ -268,11 +268,19 @@ class TraceEmitter {
     const graph::Op& op = *entry.op;
     try {
       const bool is_exchange = agreements_.places.contains(index);
-      if (takes_token(step) && !is_exchange) finish_all();
+      if (!is_exchange && may_exchange(step)) finish_all();
       std::vector<Value> operands = operands_of(step, entry);
+      // Another chain of tokens begins where an exchange is made again for a read: one order for
+      // all.
+      if (is_exchange && splits_exchanges_ && has_exchanged_) {
+        operands.back() = results_[token_place_];
+      }
       if (target_.has_locations) set_location(*step.node);
       std::vector<Value> results = lower_call(index, entry, std::move(operands));
-      if (is_exchange) token_place_ = first_result_[index] + entry.outputs.size() - 1;
+      if (is_exchange) {
+        token_place_ = first_result_[index] + entry.outputs.size() - 1;
+        has_exchanged_ = true;
+      }
       if (exchanges_.finish == nullptr) return add_results(index, entry, results);
       results_[token_place_] = results.back();
       unfinished_.push_back({index, std::exchange(exchanges_.finish, nullptr)});
@@ -296,9 +304,22 @@ class TraceEmitter {
     }
   }
 
-  // Whether it reads what the last collective wrote, while results are to come.
-  bool takes_token(const graph::Trace::Step& step) const {
+  // Whether it may have calls of its own that would stand between those of exchanges that are to be
+  // finished: it takes the last token, or is a region that takes what may be another.
+  bool may_exchange(const graph::Trace::Step& step) const {
     if (unfinished_.empty()) return false;
+    const graph::Entry& entry = *step.node->entry();
+    const auto may_be_token = [](const graph::TensorType* type) {
+      return type->shape.dims.empty() && type->shape.dtype == DType::kInt64;
+    };
+    if (entry.op->region != nullptr && std::ranges::any_of(entry.operands, may_be_token)) {
+      return true;
+    }
+    return takes_token(step);
+  }
+
+  // Whether it reads what the last collective wrote.
+  bool takes_token(const graph::Trace::Step& step) const {
     const std::size_t count = step.node->entry()->operands.size();
     for (std::size_t i = 0; i < count; ++i) {
       const graph::Source& source = trace_.sources[step.first_source + i];
@@ -435,6 +456,7 @@ class TraceEmitter {
   bool splits_exchanges_ = false;
   Exchanges exchanges_;
   std::deque<Unfinished> unfinished_;
+  bool has_exchanged_ = false;
   std::size_t token_place_ = 0;            // in `results_`, of what the last collective wrote
   std::vector<Value> results_;             // of all steps; empty for those that are to come
   std::vector<std::size_t> first_result_;  // of each step, in `results_`
