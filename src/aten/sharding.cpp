@@ -53,9 +53,13 @@ void reshard(TensorImpl& impl, const std::shared_ptr<runtime::Array>& array,
   replace_array(impl, array, std::move(moved));
 }
 
-void constrain(const at::Tensor& tensor, TensorImpl& impl, const base::Sharding& sharding) {
+at::Tensor constrained_value(const at::Tensor& tensor, const base::Sharding& sharding) {
   static auto* const record = new Recorder("xla::_sharding_constraint", "");
-  const at::Tensor constrained = (*record)({tensor, sharding.text()});
+  return (*record)({tensor, sharding.text()});
+}
+
+void constrain(const at::Tensor& tensor, TensorImpl& impl, const base::Sharding& sharding) {
+  const at::Tensor constrained = constrained_value(tensor, sharding);
   std::vector<graph::NodeRef> garbage;
   const std::lock_guard lock(impl.xla_device().live().mutex);
   impl.write(as_xla(constrained)->read(garbage), garbage);
@@ -87,6 +91,20 @@ void mark_sharding(const at::Tensor& tensor, const base::Sharding* sharding) {
       constrain(tensor, impl, *sharding);
     }
   });
+}
+
+std::vector<at::Tensor> constrained(const std::vector<at::Tensor>& tensors,
+                                    const std::vector<const base::Sharding*>& shardings) {
+  TORCH_CHECK_VALUE(tensors.size() == shardings.size(),
+                    "constrained: expected a sharding for each ", "of ", tensors.size(),
+                    " tensors, got ", shardings.size());
+  std::vector<at::Tensor> values;
+  values.reserve(tensors.size());
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    expect_xla(tensors[i], "constrained", "tensors");
+    values.push_back(constrained_value(tensors[i], *shardings[i]));
+  }
+  return values;
 }
 
 void clear_sharding(const at::Tensor& tensor) {

@@ -22,6 +22,10 @@ class TensorImpl;
 // has been computed, and those that are written later. Of a view, the value now alone. Blocks while
 // it divides.
 void mark_sharding(const at::Tensor& tensor, const base::Sharding* sharding);
+// New tensors of the same values, which lie by the shardings: one for each. For values within a
+// program; nothing is said of the tensors' memory. Autograd sees nothing of it.
+std::vector<at::Tensor> constrained(const std::vector<at::Tensor>& tensors,
+                                    const std::vector<const base::Sharding*>& shardings);
 // Forgets it, and makes the value whole again.
 void clear_sharding(const at::Tensor& tensor);
 // What was said of the memory; else how its array is divided; null where neither is so.

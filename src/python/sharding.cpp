@@ -46,6 +46,14 @@ void bind_sharding(py::module_& m) {
       },
       release);
   m.def(
+      "_constrained",
+      [](const std::vector<at::Tensor>& tensors, const std::vector<std::string>& texts) {
+        std::vector<const base::Sharding*> shardings;
+        for (const std::string& text : texts) shardings.push_back(base::Sharding::find(text));
+        return aten::constrained(tensors, shardings);
+      },
+      release);
+  m.def(
       "_upload_sharded",
       [](const at::Tensor& cpu, int device, const std::string& sharding) {
         return aten::to_device(

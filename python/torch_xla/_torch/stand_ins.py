@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from torch_xla import _XLAC
+
 # An owner of parameters, and the name of one.
 Managed = Sequence[tuple[nn.Module, str]]
 
@@ -32,16 +34,17 @@ class _Gathered(torch.autograd.Function):
     ) -> tuple[torch.Tensor, ...]:
         ctx.set_materialize_grads(False)
         ctx.shardings = shardings
-        constrain = torch.ops.xla._sharding_constraint
-        return tuple(constrain(t, its.whole) for t, its in zip(parts, shardings, strict=True))
+        return tuple(_XLAC._constrained(parts, [its.whole for its in shardings]))
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor | None) -> tuple[Any, ...]:
-        constrain = torch.ops.xla._sharding_constraint
-        return None, *(
-            None if grad is None else constrain(grad, its.parts)
+        given = [
+            (grad, its.parts)
             for grad, its in zip(grads, ctx.shardings, strict=True)
-        )
+            if grad is not None
+        ]
+        made = iter(_XLAC._constrained([grad for grad, _ in given], [parts for _, parts in given]))
+        return None, *(None if grad is None else next(made) for grad in grads)
 
 
 class _StandIns:
