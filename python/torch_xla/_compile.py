@@ -37,6 +37,19 @@ def _checked(what: str, options: CompileOptions) -> CompileOptions:
     return dict(options)
 
 
+@contextlib.contextmanager
+def _held(switch: Callable[[Any], Any], value: Any) -> Iterator[None]:
+    """A switch of this thread, which returns what it was, at a value; None: as it is."""
+    if value is None:
+        yield
+        return
+    before = switch(value)
+    try:
+        yield
+    finally:
+        switch(before)
+
+
 class _Region:
     """What one use of `torch_xla.compile` asks for, and the programs that it has run."""
 
@@ -61,7 +74,10 @@ class _Region:
             _barriers.sync()
         was_suspended = _XLAC._suspend_eager_mode(True)
         try:
-            with self._compile_options(), self._sizes():
+            with (
+                _held(_XLAC._set_thread_compile_options, self._options),
+                _held(_XLAC._set_thread_bounded_sizes, self._dynamic),
+            ):
                 before = _XLAC._set_runs_forbidden(self._full_graph)
                 try:
                     yield
@@ -70,28 +86,6 @@ class _Region:
                 self._finish()
         finally:
             _XLAC._suspend_eager_mode(was_suspended)
-
-    @contextlib.contextmanager
-    def _compile_options(self) -> Iterator[None]:
-        if self._options is None:
-            yield
-            return
-        before = _XLAC._set_thread_compile_options(self._options)
-        try:
-            yield
-        finally:
-            _XLAC._set_thread_compile_options(before)
-
-    @contextlib.contextmanager
-    def _sizes(self) -> Iterator[None]:
-        if self._dynamic is None:
-            yield
-            return
-        before = _XLAC._set_thread_bounded_sizes(self._dynamic)
-        try:
-            yield
-        finally:
-            _XLAC._set_thread_bounded_sizes(before)
 
     def _finish(self) -> None:
         executed = _XLAC._computation_stats()[1]
