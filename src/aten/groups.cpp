@@ -18,6 +18,7 @@ class Groups {
   void add(const std::string& name, const std::string& group,
            const std::vector<std::int64_t>& members, std::int64_t device) {
     if (name_known(name, group, device)) return;
+    are_any_ = true;
     std::string process_group = process_group_name(group, device);
     c10::intrusive_ptr<c10d::ProcessGroup> meeting;
     std::shared_ptr<HostMemory> memory;
@@ -56,6 +57,7 @@ class Groups {
     return found->second;
   }
 
+  bool are_any() const { return are_any_; }
   bool are_any_of_several() const { return are_any_of_several_; }
 
  private:
@@ -67,6 +69,7 @@ class Groups {
   }
 
   std::mutex mutex_;
+  std::atomic<bool> are_any_ = false;
   std::atomic<bool> are_any_of_several_ = false;
   std::map<std::string, std::string> names_;
   std::map<std::pair<std::string, std::int64_t>, std::shared_ptr<Group>> groups_;
@@ -91,7 +94,9 @@ std::string process_group_name(const std::string& group, std::int64_t device) {
   return base::str("torch_xla:", group, ":", device);
 }
 
-bool has_groups() { return groups().are_any_of_several(); }
+bool has_groups() { return groups().are_any(); }
+
+bool meets_others() { return groups().are_any_of_several(); }
 
 std::string group_named(const std::string& name, const std::string& op) {
   return groups().named(name, op);

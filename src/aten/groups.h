@@ -34,8 +34,10 @@ void add_group(const std::string& name, const std::string& group,
 void forget_groups_of(std::int64_t device);
 std::string process_group_name(const std::string& group, std::int64_t device);
 
-// Whether this process is in a group with others.
+// Whether collectives may be recorded, of this process alone too.
 bool has_groups();
+// Whether this process is in a group with others.
+bool meets_others();
 
 // What programs call the group of that name. `op` asks.
 std::string group_named(const std::string& name, const std::string& op);

@@ -89,6 +89,7 @@ void bind_runtime(py::module_& m) {
   m.def("_add_group", &aten::add_group, py::call_guard<python::WithoutLock>());
   m.def("_remove_groups_of", &aten::remove_groups_of, py::call_guard<python::WithoutLock>());
   m.def("_has_groups", &aten::has_groups);
+  m.def("_meets_others", &aten::meets_others);
   m.def("_collective_token", &aten::collective_token);
   m.def("_new_token", &aten::new_token);
   m.def("_exchange_token", [](std::int64_t device, std::optional<at::Tensor> token) {

@@ -54,8 +54,9 @@ def test_exchanges_are_those_of_numpy(count):
     assert f"passed {' '.join(names)}" in out
 
 
-def test_exchanges_inside_of_functions():
-    out = run([str(FOLDER / "captured_programs.py")], 2)
+@pytest.mark.parametrize("count", [1, 2])
+def test_exchanges_inside_of_functions(count):
+    out = run([str(FOLDER / "captured_programs.py")], count)
     assert "passed compile dynamo scan checkpoint" in out
 
 

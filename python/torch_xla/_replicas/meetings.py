@@ -297,7 +297,7 @@ def finish() -> None:
     replica's program too. What it sent arrives, though it ends first; it warns of what nobody
     received."""
     atexit.unregister(_finish_at_exit)
-    if not _XLAC._has_groups():
+    if not _XLAC._meets_others():
         return
     try:
         _tell_others("is at its end")
@@ -326,7 +326,7 @@ def _finish_at_exit() -> None:
 def launch_recorded() -> None:
     """Before this replica waits on the host: another may be waiting for an exchange that is
     recorded here."""
-    if _XLAC._has_groups():
+    if _XLAC._meets_others():
         _XLAC._sync(_XLAC._current_device(), False, "")
 
 
