@@ -85,6 +85,10 @@ void Emission::hide(std::size_t place, Value fill, std::int64_t only) {
   }
 }
 
+void Emission::hide_all() {
+  for (std::size_t i = 0; i < num_operands(); ++i) hide(i, zero(i));
+}
+
 Value Emission::count(std::size_t place, DType dtype) const {
   const Dims& dims = frame_.operands[place].dims();
   Value product = number(1);

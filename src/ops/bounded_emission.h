@@ -83,6 +83,8 @@ class Emission {
   Value is_element(const Dims& dims, std::size_t dim, std::int32_t variable) const;
   // Puts `fill`, 0-dim, behind the elements along each dimension, or along one.
   void hide(std::size_t place, Value fill, std::int64_t only = -1);
+  // Puts zeros behind the elements of all operands.
+  void hide_all();
   // How many elements there are, as a number of that dtype.
   Value count(std::size_t place, DType dtype) const;
   Value zero(std::size_t place) { return scalar(builder(), operand(place).dtype(), 0); }

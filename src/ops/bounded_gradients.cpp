@@ -10,17 +10,12 @@ namespace {
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
-// Zeros behind the elements of all operands.
-void hide_all(Emission& e) {
-  for (std::size_t i = 0; i < e.num_operands(); ++i) e.hide(i, e.zero(i));
-}
-
 // (self, grad_output, weight, output_mask)
 Results linear_backward(Emission& e) {
   e.require_fixed();
   const Variables& self = e.variables(e.place(0));
   e.require(!self.empty() && self.back() == kNoVariable && e.is_fixed(e.place(2)));
-  hide_all(e);
+  e.hide_all();
   return e.ordinary();
 }
 
@@ -36,7 +31,7 @@ Results row_norm_backward(Emission& e) {
       e.require(variables[dim] == (dim + num_last < input.size() ? input[dim] : kNoVariable));
     }
   }
-  hide_all(e);
+  e.hide_all();
   return e.ordinary();
 }
 
@@ -45,7 +40,7 @@ Results embedding_backward(Emission& e) {
   e.require_fixed();
   e.require(!std::get<graph::Number>(e.arg(4)).constant.to<bool>() &&
             e.variables(e.place(0)).back() == kNoVariable);
-  hide_all(e);
+  e.hide_all();
   return e.ordinary();
 }
 
@@ -82,7 +77,7 @@ std::size_t dim_of_part(Emission& e) {
 Results select_backward(Emission& e) {
   e.require_fixed({1, 3});
   const std::size_t dim = dim_of_part(e);
-  hide_all(e);
+  e.hide_all();
   Dims dims = e.output_dims();
   dims[dim] = 1;
   return part_backward(e, hlo::reshape(e.operand(0), dims), dim);
@@ -92,7 +87,7 @@ Results select_backward(Emission& e) {
 Results slice_backward(Emission& e) {
   e.require_fixed({1, 3, 4});
   e.require(e.integer(5) == 1);
-  hide_all(e);
+  e.hide_all();
   return part_backward(e, e.operand(0), dim_of_part(e));
 }
 

@@ -50,6 +50,8 @@ void ignore_rest(Emission& e, std::size_t self_arg) {
   const std::size_t rank = e.variables(self).size();
   e.require(rank > 1 && e.variables(self)[1] == kNoVariable &&
             e.variables(target).size() == rank - 1);
+  // A class of uint8 can't be the one that is ignored, which is below zero by default.
+  e.require(e.operand(target).dtype() == DType::kInt64);
   e.hide(target, scalar(e.builder(), e.operand(target).dtype(), e.integer(self_arg + 4)));
   e.hide(self, e.zero(self));
 }

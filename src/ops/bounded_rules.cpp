@@ -323,7 +323,7 @@ Results attention(Emission& e, const graph::Entry& recorded, BoundedFrame& frame
 
 // Zeros arrive behind the queries, and nothing there may be NaN.
 Results attention_backward(Emission& e, const graph::Entry& recorded, BoundedFrame& frame) {
-  for (std::size_t i = 0; i < e.num_operands(); ++i) e.hide(i, e.zero(i));
+  e.hide_all();
   return attention(e, recorded, frame, kBackward);
 }
 

@@ -140,6 +140,14 @@ def test_what_has_no_rule_is_compiled_for_each_size():
     assert metrics.counter_value("BoundedCompile") is None
 
 
+def test_classes_that_can_not_be_ignored_are_compiled_for_each_size():
+    def loss(x: Tensor) -> Tensor:
+        return functional.cross_entropy(x.flatten(0, 1), (classes(x) % 4).to(torch.uint8))
+
+    assert run(loss, range(5, 9)) == 4
+    assert metrics.counter_value("BoundedRefusal") == 1
+
+
 def test_switched_off_each_size_is_a_program():
     torch_xla.settings.bounded_sizes = False
     assert run(FUNCTIONS["sum"], range(5, 9)) == 4
