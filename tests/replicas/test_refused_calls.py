@@ -44,32 +44,52 @@ def test_places_that_there_are_not(monkeypatch, variables, words):
         world.check_place()
 
 
-def test_a_place_that_two_processes_have():
+def meet(rank: int, port: int, **settings: str) -> subprocess.Popen[str]:
+    """A process that meets one other. Replica 0, which has the job's store, stays until it is told
+    to go on."""
+    program = (
+        "import torch_xla.core.xla_model as xm\n"
+        "xm.rendezvous('here')\n"
+        "print('passed')\n"
+        "xm.is_master_ordinal() and input()"
+    )
+    place = {"RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": str(rank)}
+    address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    return subprocess.Popen(
+        [sys.executable, "-c", program],
+        env={**os.environ, **place, **address, **settings},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def free_port() -> int:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    program = "import torch_xla.core.xla_model as xm\nxm.rendezvous('here')\nprint('passed')"
+        return int(free.getsockname()[1])
 
-    def start(rank: int) -> subprocess.Popen[str]:
-        place = {"RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": str(rank)}
-        return subprocess.Popen(
-            [sys.executable, "-c", program],
-            env={**os.environ, **place, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
 
-    first, *others = [start(0), start(1), start(1)]
-    printed = [process.communicate(timeout=120)[0] for process in (first, *others)]
-    assert [process.returncode for process in others].count(0) == 1, printed
-    assert sum("passed" in each for each in printed) == 2, printed
-    assert sum("is replica 1 of the job, as process" in each for each in printed) == 1, printed
-    assert all(
-        "RANK must be another number for each process" in each
-        for each in printed[1:]
-        if "passed" not in each
-    )
+def test_a_place_that_two_processes_have():
+    port = free_port()
+    first, *others = [meet(rank, port) for rank in (0, 1, 1)]
+    printed = [process.communicate(timeout=120)[0] for process in others]
+    assert "passed" in first.communicate("go on\n", timeout=120)[0]
+    assert sorted(process.returncode for process in others) == [0, 1], printed
+    passed, refused = sorted(printed, key=lambda text: "passed" not in text)
+    assert "passed" in passed
+    assert "is replica 1 of the job, as process" in refused
+    assert "RANK must be another number for each process" in refused
+
+
+def test_who_waits_for_the_store_says_so():
+    settings = {"XLA_WAIT_WARNING": "1", "XLA_COLLECTIVE_TIMEOUT": "2"}
+    alone = [meet(rank, free_port(), **settings) for rank in range(2)]
+    for rank, process in enumerate(alone):
+        out, _ = process.communicate(timeout=120)
+        assert process.returncode == 1, out
+        assert f"after 1 s replica {rank} goes on waiting for the 2 of the job" in out
 
 
 @pytest.mark.parametrize("start", ["launch", "torchrun"])

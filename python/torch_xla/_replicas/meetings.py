@@ -19,7 +19,7 @@ import torch
 
 from torch_xla import _XLAC
 from torch_xla._replicas import lives, network, world
-from torch_xla._replicas.waiting import absent, timeout, wait_for
+from torch_xla._replicas.waiting import absent, timeout, told, wait_for
 from torch_xla._spmd.mode import is_spmd
 
 if TYPE_CHECKING:
@@ -95,7 +95,12 @@ def _store_of_processes() -> Any:
     from torch.distributed.rendezvous import rendezvous
 
     world.check_place()
-    found, _, _ = next(rendezvous("env://", timeout=timeout()))
+    rank, place = world.process_index(), f"{world.get_master_ip()}:{os.environ['MASTER_PORT']}"
+    with told(
+        f"replica {rank} goes on waiting for the {world.process_count()} of the job to find its "
+        f"store, which replica 0 has at {place}"
+    ):
+        found, _, _ = next(rendezvous("env://", timeout=timeout()))
     if network.is_on_several_hosts():
         network.bound_waits_for_store(timeout().total_seconds())
     shared = PrefixStore("torch_xla", found)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import threading
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from torch_xla._replicas import world
@@ -35,6 +36,21 @@ def warn(what: str, shared: Any, keys: dict[int, str], rank: int) -> None:
         RuntimeWarning,
         stacklevel=6,
     )
+
+
+@contextlib.contextmanager
+def told(what: str) -> Iterator[None]:
+    """Say what is waited for in here, a call that can't be asked, if that takes long."""
+    patience = float(settings.wait_warning)
+    message = f"after {patience:g} s {what} (XLA_WAIT_WARNING=0 silences this)"
+    timer = threading.Timer(patience, warnings.warn, (message, RuntimeWarning))
+    timer.daemon = True
+    if patience > 0:
+        timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def wait_for(
