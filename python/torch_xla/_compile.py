@@ -134,7 +134,7 @@ def compile(
         custom_compile_options: XLA flags for its programs, as in `set_custom_compile_options`.
         dynamic: True: where a call comes with other sizes than those before, it is compiled for all
             sizes up to a bound, if each of its operators has a rule for that; False: a program for
-            each size; None: as `torch_xla.settings.bounded_sizes` says.
+            each size; None: as `bounded_sizes` and `bounded_growth` of `torch_xla.settings` say.
 
     Raises:
         RuntimeError: what `full_graph` and `max_different_graphs` say.

@@ -63,6 +63,8 @@
   X(bool, bounded_sizes, "XLA_BOUNDED_SIZES", false, kNotInKey,                                    \
     "Compile a graph that comes with other sizes again for all sizes up to a bound, where each "   \
     "of its operators has a rule for that.")                                                       \
+  X(bool, bounded_growth, "XLA_BOUNDED_GROWTH", true, kNotInKey,                                   \
+    "Likewise, but only where its sizes grow by 1 or 2 at first, as those of generation do.")      \
   X(bool, tiered_compilation, "XLA_TIERED_COMPILATION", false, kNotInKey,                          \
     "Compile a program quickly at first, and with all of the compiler's optimizations in the "     \
     "background when it has been launched some times. Not where deterministic algorithms are "     \

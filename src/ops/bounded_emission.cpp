@@ -74,6 +74,25 @@ Value Emission::is_element(const Dims& dims, std::size_t dim, std::int32_t varia
   return hlo::broadcast_in_dim(before, dims, {static_cast<std::int64_t>(dim)});
 }
 
+Value Emission::are_elements(const Dims& dims, const Variables& variables) const {
+  Value all = hlo::full(builder(), {DType::kBool, dims}, true);
+  for (std::size_t dim = 0; dim < dims.size(); ++dim) {
+    if (variables[dim] == kNoVariable) continue;
+    all = hlo::and_(all, is_element(dims, dim, variables[dim]));
+  }
+  return all;
+}
+
+Value Emission::ranks(const Dims& dims, const Variables& variables) const {
+  Value ranks = hlo::full(builder(), {DType::kInt64, dims}, 0);
+  for (std::size_t dim = 0; dim < dims.size(); ++dim) {
+    const Value index = hlo::iota(builder(), {DType::kInt64, dims}, static_cast<std::int64_t>(dim));
+    const Value size = hlo::broadcast_in_dim(extent(variables[dim], dims[dim]), dims, {});
+    ranks = hlo::add(hlo::multiply(ranks, size), index);
+  }
+  return ranks;
+}
+
 void Emission::hide(std::size_t place, Value fill, std::int64_t only) {
   Value& value = operand(place);
   const Variables& variables = call_.operands[place];
@@ -90,11 +109,16 @@ void Emission::hide_all() {
 }
 
 Value Emission::count(std::size_t place, DType dtype) const {
+  const std::int64_t rank = frame_.operands[place].rank();
+  return count(place, dtype, all_but(rank, rank));
+}
+
+Value Emission::count(std::size_t place, DType dtype, const Dims& along) const {
   const Dims& dims = frame_.operands[place].dims();
   Value product = number(1);
-  for (std::size_t dim = 0; dim < dims.size(); ++dim) {
-    const std::int32_t variable = call_.operands[place][dim];
-    product = hlo::multiply(product, variable == kNoVariable ? number(dims[dim]) : size(variable));
+  for (const std::int64_t i : along) {
+    const auto dim = static_cast<std::size_t>(i);
+    product = hlo::multiply(product, extent(variables(place)[dim], dims[dim]));
   }
   return convert(product, dtype);
 }

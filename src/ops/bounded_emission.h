@@ -1,7 +1,7 @@
 // A call with sizes that are data, as the rules for such calls see it: which sizes are variables,
-// and what hides what lies behind the elements. Next: the rules, of which `bounded_losses.cpp`,
-// `bounded_gradients.cpp` and `bounded_indexing.cpp` hold a family each and `bounded_rules.cpp` the
-// rest.
+// and what hides what lies behind the elements. Next: the rules, of which `bounded_reductions.cpp`,
+// `bounded_losses.cpp`, `bounded_gradients.cpp`, `bounded_indexing.cpp`, `bounded_samples.cpp` and
+// `bounded_random.cpp` hold a family each and `bounded_rules.cpp` the rest.
 #pragma once
 
 #include <cstdint>
@@ -67,6 +67,11 @@ class Emission {
     return frame_.variables[static_cast<std::size_t>(variable)];
   }
   Value number(std::int64_t value) const { return scalar(builder(), DType::kInt64, value); }
+  // Of a dimension that is that variable, or has this size.
+  Value extent(std::int32_t variable, std::int64_t otherwise) const {
+    return variable == kNoVariable ? number(otherwise) : size(variable);
+  }
+  Context& context() const { return frame_.context; }
   Frame frame() const { return {frame_.operands, frame_.slots, frame_.slot_bits, entry_.slots}; }
   // A number of the call that is compiled in, data, or a variable.
   Value integer_value(std::size_t i) const;
@@ -81,12 +86,17 @@ class Emission {
 
   // Bool, of these sizes: whether the place along `dim` is before the end.
   Value is_element(const Dims& dims, std::size_t dim, std::int32_t variable) const;
+  // The same along all dimensions.
+  Value are_elements(const Dims& dims, const Variables& variables) const;
+  // Int64, of these sizes: which element each is in their order.
+  Value ranks(const Dims& dims, const Variables& variables) const;
   // Puts `fill`, 0-dim, behind the elements along each dimension, or along one.
   void hide(std::size_t place, Value fill, std::int64_t only = -1);
   // Puts zeros behind the elements of all operands.
   void hide_all();
-  // How many elements there are, as a number of that dtype.
+  // How many elements there are, or along some dimensions, as a number of that dtype.
   Value count(std::size_t place, DType dtype) const;
+  Value count(std::size_t place, DType dtype, const Dims& along) const;
   Value zero(std::size_t place) { return scalar(builder(), operand(place).dtype(), 0); }
 
   // Cut or extended at the end.
@@ -106,8 +116,11 @@ using Results = std::vector<Value>;
 using Rule = Results (*)(Emission&);
 using Rules = std::unordered_map<std::string_view, Rule>;
 
+const Rules& reduction_rules();
 const Rules& loss_rules();
 const Rules& gradient_rules();
 const Rules& indexing_rules();
+const Rules& sample_rules();
+const Rules& random_rules();
 
 }  // namespace torch_xla::ops

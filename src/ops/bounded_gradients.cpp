@@ -56,8 +56,7 @@ Results softmax_backward(Emission& e) {
 // (grad_output, input_sizes, dim, start, ...): `grad` written at its place among zeros.
 Results part_backward(Emission& e, Value grad, std::size_t dim) {
   const Dims& dims = e.output_dims();
-  const std::int32_t variable = e.output_variables()[dim];
-  const Value size = variable == kNoVariable ? e.number(dims[dim]) : e.size(variable);
+  const Value size = e.extent(e.output_variables()[dim], dims[dim]);
   const Value given = e.integer_value(3);
   const Value is_from_end = hlo::lt(given, e.number(0));
   const Value start = hlo::select(is_from_end, hlo::add(given, size), given);

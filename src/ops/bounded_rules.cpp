@@ -29,45 +29,17 @@ std::vector<std::pair<std::int64_t, std::int32_t>> runs(const Dims& dims, const 
   return out;
 }
 
-// Of the dimensions but for the last ones: their sizes, some of which are data, and the bounds.
-struct Sizes {
-  hlo::Values values;
-  Dims bounds;
-};
-
-Sizes sizes_of(Emission& e, const Dims& dims, const Variables& variables, std::size_t num_last) {
-  Sizes out;
-  for (std::size_t i = 0; i + num_last < dims.size(); ++i) {
-    out.values.push_back(variables[i] == kNoVariable ? e.number(dims[i]) : e.size(variables[i]));
-    out.bounds.push_back(dims[i]);
-  }
-  return out;
-}
-
-// For each place within the bounds, which element it is in their order.
-Value ranks_of(Emission& e, const Sizes& sizes) {
-  const Dims& dims = sizes.bounds;
-  Value ranks = hlo::full(e.builder(), {DType::kInt64, dims}, 0);
-  for (std::size_t i = 0; i < dims.size(); ++i) {
-    const Value index = hlo::iota(e.builder(), {DType::kInt64, dims}, static_cast<std::int64_t>(i));
-    const Value size = hlo::broadcast_in_dim(sizes.values[i], dims, {});
-    ranks = hlo::add(hlo::multiply(ranks, size), index);
-  }
-  return ranks;
-}
-
-// And back: at which place within the bounds, as one number, each of these elements lies.
-Value places_of(Emission& e, Value ranks, const Sizes& sizes) {
-  const Dims dims = ranks.dims();
-  const auto spread = [&](Value number) { return hlo::broadcast_in_dim(number, dims, {}); };
+// At which place within the bounds `dims`, as one number, each of these elements lies.
+Value places_of(Emission& e, Value ranks, const Dims& dims, const Variables& variables) {
+  const auto spread = [&](Value number) { return hlo::broadcast_in_dim(number, ranks.dims(), {}); };
   Value places = hlo::full_like(ranks, 0);
   std::int64_t stride = 1;
-  for (std::size_t i = sizes.bounds.size(); i-- > 0;) {
-    const Value size = spread(sizes.values[i]);
+  for (std::size_t i = dims.size(); i-- > 0;) {
+    const Value size = spread(e.extent(variables[i], dims[i]));
     const Value index = i == 0 ? ranks : hlo::remainder(ranks, size);
     places = hlo::add(places, hlo::multiply(index, spread(e.number(stride))));
     ranks = hlo::divide(ranks, size);
-    stride *= sizes.bounds[i];
+    stride *= dims[i];
   }
   return places;
 }
@@ -89,12 +61,13 @@ Results rearrange(Emission& e) {
     width *= from[i];
     ++num_last;
   }
-  const Sizes source = sizes_of(e, from, variables, num_last);
-  const Sizes target = sizes_of(e, to, to_variables, num_last);
-  std::int64_t num_rows = 1;
-  for (const std::int64_t bound : source.bounds) num_rows *= bound;
-  const Value rows = hlo::reshape(self, {num_rows, width});
-  const Value places = places_of(e, ranks_of(e, target), source);
+  const auto leading = [&](const auto& of) {
+    return std::decay_t<decltype(of)>(of.begin(), of.end() - static_cast<std::ptrdiff_t>(num_last));
+  };
+  const Dims row_dims = leading(from);
+  const Value rows = hlo::reshape(self, {base::num_elements(row_dims), width});
+  const Value places =
+      places_of(e, e.ranks(leading(to), leading(to_variables)), row_dims, leading(variables));
   return {hlo::reshape(take_slices(rows, 0, places), to)};
 }
 
@@ -164,6 +137,13 @@ Results embedding(Emission& e) {
   return e.ordinary();
 }
 
+// (self, boundaries, ...)
+Results bucketize(Emission& e) {
+  e.require_fixed();
+  e.require(e.is_fixed(1));
+  return e.ordinary();
+}
+
 // (elements, test_elements, ...)
 Results isin(Emission& e) {
   e.require_fixed();
@@ -177,33 +157,25 @@ Results softmax(Emission& e) {
   return e.ordinary();
 }
 
-void require_fixed_dims(Emission& e, std::size_t dim_arg) {
-  e.require(e.num_args() > dim_arg && !e.is_none(dim_arg));
-  const auto rank = static_cast<std::int64_t>(e.variables(0).size());
-  Dims dims;
-  if (const auto* list = std::get_if<Dims>(&e.arg(dim_arg))) {
-    dims = wrap_dims(*list, rank);
-  } else {
-    dims = wrap_dims({e.integer(dim_arg)}, rank);
-  }
-  for (const std::int64_t dim : dims) e.require(e.variables(0)[at(dim)] == kNoVariable);
-}
-
-// Over dimensions that are fixed: (self, dim, ...).
+// Over dimensions that are fixed: (self, ..., dim, ...).
 template <std::size_t dim_arg>
 Results over_fixed(Emission& e) {
   e.require_fixed();
-  require_fixed_dims(e, dim_arg);
+  const auto rank = static_cast<std::int64_t>(e.variables(0).size());
+  const auto* list = std::get_if<Dims>(&e.arg(dim_arg));
+  const Dims dims = list != nullptr ? wrap_dims(*list, rank) : Dims{e.dim_of_first(dim_arg)};
+  e.require(!dims.empty());
+  for (const std::int64_t dim : dims) e.require(e.variables(0)[at(dim)] == kNoVariable);
   return e.ordinary();
 }
 
 // (self, k, dim, largest, sorted): where k is a variable, the first of as many as it is at most.
 Results topk(Emission& e) {
   e.require_fixed({1});
-  require_fixed_dims(e, 2);
+  const std::size_t dim = at(e.dim_of_first(2));
+  e.require(e.variables(0)[dim] == kNoVariable);
   if (e.variable(1) == kNoVariable) return e.ordinary();
   e.require(std::get<graph::Number>(e.arg(4)).constant.to<bool>());
-  const std::size_t dim = at(e.dim_of_first(2));
   const std::int64_t room = e.integer(1);
   const std::int64_t k = std::min(room, e.operand(0).dims()[dim]);
   graph::Entry entry = e.with_integer(1, k);
@@ -216,33 +188,6 @@ Results topk(Emission& e) {
   Results results = e.ordinary(entry);
   for (Value& result : results) result = e.resize(result, dim, room);
   return results;
-}
-
-// ---- Reductions ---------------------------------------------------------------------------------
-
-template <int number>
-Results reduction_from(Emission& e) {
-  e.require_fixed();
-  e.hide(0, scalar(e.builder(), e.operand(0).dtype(), number));
-  return e.ordinary();
-}
-
-Results maximum_of(Emission& e) {
-  e.require_fixed();
-  e.hide(0, lowest(e.builder(), e.operand(0).dtype()));
-  return e.ordinary();
-}
-
-Results minimum_of(Emission& e) {
-  e.require_fixed();
-  e.hide(0, highest(e.builder(), e.operand(0).dtype()));
-  return e.ordinary();
-}
-
-// The place in all elements depends on how many there are.
-Results place_of_maximum(Emission& e) {
-  e.require(!e.is_none(1) || e.variables(0).size() == 1);
-  return maximum_of(e);
 }
 
 // ---- Products -----------------------------------------------------------------------------------
@@ -359,8 +304,7 @@ Results cat(Emission& e) {
     const Value value = convert(e.operand(part), e.output_dtype());
     joined = joined ? hlo::dynamic_update_slice(joined, value, e.starts(rank, dim, end))
                     : e.resize(value, dim, room);
-    const std::int32_t variable = e.variables(part)[dim];
-    end = hlo::add(end, variable == kNoVariable ? e.number(value.dims()[dim]) : e.size(variable));
+    end = hlo::add(end, e.extent(e.variables(part)[dim], value.dims()[dim]));
   }
   return {e.resize(joined, dim, length)};
 }
@@ -387,6 +331,13 @@ Results constant_pad(Emission& e) {
   return {hlo::pad(e.operand(0), value, low, high)};
 }
 
+// (tensors, dim): a new dimension, which is fixed.
+Results stack(Emission& e) {
+  e.require_fixed();
+  for (std::size_t i = 1; i < e.num_operands(); ++i) e.require(e.variables(i) == e.variables(0));
+  return e.ordinary();
+}
+
 // One number everywhere, behind the elements too.
 Results creation(Emission& e) {
   for (std::size_t i = 0; i < e.num_args(); ++i) {
@@ -402,8 +353,7 @@ Results arange(Emission& e, std::size_t start, bool has_start, std::size_t step,
   const Dims& dims = e.output_dims();
   Value sequence = hlo::iota(e.builder(), {DType::kInt64, dims}, 0);
   if (has_start) {
-    const Value first =
-        e.variable(start) == kNoVariable ? e.number(e.integer(start)) : e.size(e.variable(start));
+    const Value first = e.extent(e.variable(start), e.integer(start));
     sequence = hlo::add(sequence, hlo::broadcast_in_dim(first, dims, {}));
   }
   return {convert(sequence, e.output_dtype())};
@@ -428,8 +378,8 @@ Results repeat(Emission& e) {
 // Of the operators whose operands lie as their results, those of which an element sees no others:
 // optimizers take norms, gates halves.
 bool is_elementwise(std::string_view name, const Lowering& lowering) {
-  return lowering.is_pointwise && !name.starts_with("_fused") && !name.starts_with("_amp") &&
-         name.find("glu") == std::string_view::npos;
+  return lowering.is_pointwise && !lowering.is_random && !name.starts_with("_fused") &&
+         !name.starts_with("_amp") && name.find("glu") == std::string_view::npos;
 }
 
 const Rules& other_rules() {
@@ -450,25 +400,6 @@ const Rules& other_rules() {
       {"_safe_softmax", softmax},
       {"_log_softmax", softmax},
       {"topk", topk},
-      {"mean.dim", over_fixed<1>},
-      {"sum", reduction_from<0>},
-      {"sum.dim_IntList", reduction_from<0>},
-      {"cumsum", reduction_from<0>},
-      {"any", reduction_from<0>},
-      {"any.dim", reduction_from<0>},
-      {"any.dims", reduction_from<0>},
-      {"prod", reduction_from<1>},
-      {"prod.dim_int", reduction_from<1>},
-      {"all", reduction_from<1>},
-      {"all.dim", reduction_from<1>},
-      {"all.dims", reduction_from<1>},
-      {"max", maximum_of},
-      {"max.dim", maximum_of},
-      {"amax", maximum_of},
-      {"argmax", place_of_maximum},
-      {"min", minimum_of},
-      {"min.dim", minimum_of},
-      {"amin", minimum_of},
       {"mm", product},
       {"bmm", product},
       {"addmm", product},
@@ -482,6 +413,15 @@ const Rules& other_rules() {
       {"triu", permute},
       {"repeat", repeat},
       {"isin.Tensor_Tensor", isin},
+      {"bucketize.Tensor", bucketize},
+      {"stack", stack},
+      {"flip", over_fixed<1>},
+      {"roll", over_fixed<2>},
+      {"sort", over_fixed<1>},
+      {"sort.stable", over_fixed<2>},
+      {"kthvalue", over_fixed<2>},
+      {"median.dim", over_fixed<1>},
+      {"nanmedian.dim", over_fixed<1>},
       {"zeros", creation},
       {"ones", creation},
       {"full", creation},
@@ -495,7 +435,8 @@ const Rules& other_rules() {
 }
 
 Rule find_rule(std::string_view name) {
-  for (const Rules* rules : {&other_rules(), &loss_rules(), &gradient_rules(), &indexing_rules()}) {
+  for (const Rules* rules : {&other_rules(), &reduction_rules(), &loss_rules(), &gradient_rules(),
+                             &indexing_rules(), &sample_rules(), &random_rules()}) {
     if (const auto found = rules->find(name); found != rules->end()) return found->second;
   }
   return nullptr;
@@ -506,10 +447,7 @@ Rule find_rule(std::string_view name) {
 std::vector<Value> emit_bounded(const BoundedCall& call, BoundedFrame frame) {
   Emission emission(call, frame);
   const Lowering* const lowering = registry().find(call.entry.op->name, frame.context.platform);
-  if (lowering == nullptr || lowering->is_random || lowering->is_foreach ||
-      lowering->is_collective) {
-    emission.refuse();
-  }
+  if (lowering == nullptr || lowering->is_foreach || lowering->is_collective) emission.refuse();
   if (call.entry.op->name == "_scaled_dot_product_flash_attention_for_cpu") {
     return attention(emission, call.entry, frame, kForward);
   }

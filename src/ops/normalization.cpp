@@ -98,8 +98,32 @@ struct BatchMoments {
   Value output;
 };
 
+// How many elements each channel of a batch has, of the sizes of `like`.
+Value channel_size(const Context& context, Value x, Value like) {
+  if (context.batch != nullptr) {
+    return broadcast_to(convert(context.batch->size, like.dtype()), like.dims());
+  }
+  return hlo::full_like(like, static_cast<double>(reduced_size(x.dims(), batch_dims(x))));
+}
+
+// Of a batch with room behind its elements.
+BatchMoments moments_of_elements(const Context& context, Value x, double eps) {
+  const Dims dims = batch_dims(x);
+  const auto mean_of = [&](Value v) {
+    const Value sum = reduce_sum(v, dims);
+    return hlo::divide(sum, channel_size(context, x, sum));
+  };
+  const Value mean = mean_of(x);
+  const Value centered =
+      hlo::select(context.batch->is_element, hlo::subtract(x, spread(mean, x.dims(), dims)),
+                  hlo::full_like(x, 0));
+  const Value variance = mean_of(hlo::multiply(centered, centered));
+  return {mean, reciprocal_deviation(variance, eps), variance, {}};
+}
+
 BatchMoments observed_moments(const Context& context, const BatchNormArguments& a, Value x,
                               double eps) {
+  if (context.batch != nullptr) return moments_of_elements(context, x, eps);
   if (const auto called = called_batch_norm(context, a.input, a.weight, a.bias, eps)) {
     const Value squared = hlo::multiply(called->invstd, called->invstd);
     const Value variance = hlo::subtract(hlo::divide(hlo::full_like(squared, 1), squared),
@@ -127,7 +151,6 @@ Value normalized_batch(const BatchNormArguments& a, Value x, const BatchMoments&
 BatchNormResults batch_norm(const Context& context, const BatchNormArguments& a, bool training,
                             const Promotable& momentum, double eps) {
   check_implemented(base::is_floating(a.input.dtype()), "batch_norm", a.input.dtype());
-  const Dims dims = batch_dims(a.input);
   const Value x = convert(a.input, accumulate_dtype(a.input.dtype()));
   const DType saved = statistics_dtype(a.input, {a.weight, a.bias, a.running_mean, a.running_var});
   const BatchMoments by =
@@ -143,9 +166,9 @@ BatchNormResults batch_norm(const Context& context, const BatchNormArguments& a,
   results.save_invstd = convert(by.invstd, saved);
   if (a.running_mean.has_value()) results.running_mean = moved(*a.running_mean, by.mean, momentum);
   if (a.running_var.has_value()) {
-    const auto size = static_cast<double>(reduced_size(x.dims(), dims));
-    const Value unbiased =
-        hlo::multiply(by.variance, hlo::full_like(by.variance, size / (size - 1)));
+    const Value size = channel_size(context, x, by.variance);
+    const Value fewer = hlo::subtract(size, hlo::full_like(size, 1));
+    const Value unbiased = hlo::multiply(by.variance, hlo::divide(size, fewer));
     results.running_var = moved(*a.running_var, unbiased, momentum);
   }
   return results;
@@ -159,7 +182,8 @@ std::vector<Value> with_written_statistics(const BatchNormResults& r) {
   return out;
 }
 
-std::tuple<Value, Value, Value> batch_norm_backward(Value grad_out, const BatchNormArguments& a,
+std::tuple<Value, Value, Value> batch_norm_backward(const Context& context, Value grad_out,
+                                                    const BatchNormArguments& a,
                                                     const MaybeValue& save_mean,
                                                     const MaybeValue& save_invstd, bool train,
                                                     double eps, const std::vector<bool>& mask) {
@@ -177,9 +201,8 @@ std::tuple<Value, Value, Value> batch_norm_backward(Value grad_out, const BatchN
   if (mask[0]) {
     Value rest = grad;
     if (train) {
-      const auto size = static_cast<double>(reduced_size(x.dims(), dims));
       const auto mean_of = [&](Value v) {
-        return per_channel(hlo::divide(v, hlo::full_like(v, size)));
+        return per_channel(hlo::divide(v, channel_size(context, x, v)));
       };
       rest = hlo::subtract(rest, mean_of(sum));
       rest = hlo::subtract(rest, hlo::multiply(y, mean_of(projection)));
@@ -248,19 +271,21 @@ void register_batch_norm(Registry& m) {
 }
 
 void register_batch_norm_backward(Registry& m) {
-  m.impl("native_batch_norm_backward",
-         [](Value grad_out, Value input, const MaybeValue& weight, const MaybeValue& running_mean,
-            const MaybeValue& running_var, const MaybeValue& save_mean,
-            const MaybeValue& save_invstd, bool train, double eps, const std::vector<bool>& mask) {
-           return batch_norm_backward(grad_out,
-                                      {input, weight, std::nullopt, running_mean, running_var},
-                                      save_mean, save_invstd, train, eps, mask);
-         });
+  m.impl(
+      "native_batch_norm_backward",
+      [](Context& context, Value grad_out, Value input, const MaybeValue& weight,
+         const MaybeValue& running_mean, const MaybeValue& running_var, const MaybeValue& save_mean,
+         const MaybeValue& save_invstd, bool train, double eps, const std::vector<bool>& mask) {
+        return batch_norm_backward(context, grad_out,
+                                   {input, weight, std::nullopt, running_mean, running_var},
+                                   save_mean, save_invstd, train, eps, mask);
+      });
   m.impl("batch_norm_backward",
-         [](Value grad_out, Value input, Value weight, const MaybeValue& running_mean,
-            const MaybeValue& running_var, const MaybeValue& save_mean, const MaybeValue& save_var,
-            bool update, double eps, const std::vector<bool>& mask, Value /*reserve*/) {
-           return batch_norm_backward(grad_out,
+         [](Context& context, Value grad_out, Value input, Value weight,
+            const MaybeValue& running_mean, const MaybeValue& running_var,
+            const MaybeValue& save_mean, const MaybeValue& save_var, bool update, double eps,
+            const std::vector<bool>& mask, Value /*reserve*/) {
+           return batch_norm_backward(context, grad_out,
                                       {input, weight, std::nullopt, running_mean, running_var},
                                       save_mean, save_var, update, eps, mask);
          });

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "base/error.h"
 #include "ops/expression.h"
 
 namespace torch_xla::ops {
@@ -31,14 +32,30 @@ Value mixed64(Value x) {
   return xor_shifted(x, 31);
 }
 
+constexpr std::int64_t kMost32 = std::numeric_limits<std::uint32_t>::max();
+
+thread_local const Value* numbered = nullptr;
+
 Value positions(hlo::Builder& builder, DType dtype, const Dims& dims) {
-  return hlo::iota(builder, {dtype, {base::num_elements(dims)}}, 0);
+  const std::int64_t size = base::num_elements(dims);
+  if (numbered == nullptr) return hlo::iota(builder, {dtype, {size}}, 0);
+  if (numbered->dims() != dims || size > kMost32) {
+    base::fail(base::ErrorKind::kUnimplemented, "random numbers of these sizes are not numbered");
+  }
+  return convert(hlo::reshape(*numbered, {size}), dtype);
 }
 
 }  // namespace
 
+NumberedElements::NumberedElements(Value ranks) : ranks_(ranks) {
+  base::internal_check(numbered == nullptr, "elements are numbered twice");
+  numbered = &ranks_;
+}
+
+NumberedElements::~NumberedElements() { numbered = nullptr; }
+
 Value random_bits32(Value key, const Dims& dims) {
-  if (base::num_elements(dims) > std::numeric_limits<std::uint32_t>::max()) {
+  if (base::num_elements(dims) > kMost32) {
     return convert(random_bits64(key, dims), DType::kUInt32);
   }
   // The halves of the key enter one after the other: with a single mix, keys that are near each

@@ -32,6 +32,21 @@ Value random_open_uniform(Value key, DType dtype, const Dims& dims);
 Value random_normal(Value key, DType dtype, const Dims& dims);
 Value random_exponential(Value key, DType dtype, const Dims& dims);
 
+// While it lives, on this thread, an array of the sizes of `ranks`, int64, takes the numbers of
+// these elements in the place of its own order: it has room behind its elements, and these shall
+// have the numbers that they have without it. An array of other sizes throws base::Error of kind
+// kUnimplemented.
+class NumberedElements {
+ public:
+  explicit NumberedElements(Value ranks);
+  ~NumberedElements();
+  NumberedElements(const NumberedElements&) = delete;
+  NumberedElements& operator=(const NumberedElements&) = delete;
+
+ private:
+  const Value ranks_;
+};
+
 // The families' parts in files of their own.
 void register_random_sampling(Registry& m);
 void register_random_rejection(Registry& m);

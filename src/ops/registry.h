@@ -91,6 +91,12 @@ struct Exchanges {
   std::function<std::vector<Value>()> finish;
 };
 
+// A batch with room behind its elements, where zeros are.
+struct Batch {
+  Value is_element;  // bool, of its sizes
+  Value size;        // 0-dim: how many elements a channel has
+};
+
 // What a lowering may know beside its arguments.
 struct Context : Target {
   hlo::Builder& builder;
@@ -99,6 +105,7 @@ struct Context : Target {
   Agreement* agreement = nullptr;
   std::int64_t number_in_agreement = 0;
   Exchanges* exchanges = nullptr;  // null: collectives are whole
+  const Batch* batch = nullptr;    // of batch normalization; null: all are elements
 };
 
 // How one parameter of a lowering takes its argument; checked against the schema.

@@ -77,8 +77,7 @@ base::Hash128 key_of(const BoundedGraph& graph, const graph::Trace& trace,
 
 }  // namespace
 
-// Returns whether a bounded program is worth its compilation.
-bool BoundedGraphs::add(Seen& seen, const graph::Trace& trace, const graph::Sizes& sizes) {
+void BoundedGraphs::add(Seen& seen, const graph::Trace& trace, const graph::Sizes& sizes) {
   bool is_growing = true;
   Numbering groups;
   for (std::size_t i = 0; i < sizes.integers.size(); ++i) {
@@ -89,7 +88,6 @@ bool BoundedGraphs::add(Seen& seen, const graph::Trace& trace, const graph::Size
   }
   if (SeenNumbersPtr now = seen.numbers->with(trace)) seen.numbers = std::move(now);
   if (++seen.num_graphs == 2) seen.is_growing = is_growing;
-  return seen.is_growing || seen.num_graphs > 2;
 }
 
 std::optional<BoundedGraph> BoundedGraphs::bounded(const Seen& seen, const graph::Trace& trace,
@@ -123,15 +121,17 @@ std::optional<BoundedGraph> BoundedGraphs::bounded(const Seen& seen, const graph
   return graph;
 }
 
-std::optional<BoundedGraph> BoundedGraphs::see(const graph::Trace& trace) {
+std::optional<BoundedGraph> BoundedGraphs::see(const graph::Trace& trace, bool growing_alone) {
   const std::optional<graph::Sizes> sizes = graph::sizes_of(trace);
   if (!sizes.has_value()) return std::nullopt;
   std::vector<Seen> evicted;
   const std::lock_guard lock(mutex_);
   Seen* const seen = forms_.find(sizes->form);
   if (seen != nullptr) {
-    if (seen->is_refused || !add(*seen, trace, *sizes)) return std::nullopt;
-    return bounded(*seen, trace, *sizes);
+    if (seen->is_refused) return std::nullopt;
+    add(*seen, trace, *sizes);
+    const bool is_worth_it = seen->is_growing || (!growing_alone && seen->num_graphs > 2);
+    return is_worth_it ? bounded(*seen, trace, *sizes) : std::nullopt;
   }
   Seen first;
   Numbering groups;

@@ -30,8 +30,8 @@ struct BoundedGraph {
 class BoundedGraphs {
  public:
   // What a graph that has no program yet may be compiled as: nothing at the first time that its
-  // form comes, or for such sizes.
-  std::optional<BoundedGraph> see(const graph::Trace& trace);
+  // form comes, or for such sizes, or where they do not grow and these alone are asked for.
+  std::optional<BoundedGraph> see(const graph::Trace& trace, bool growing_alone = false);
   // No rule for an operator of the form: it is compiled for each size.
   void refuse(const base::Hash128& form);
   void clear();
@@ -47,7 +47,7 @@ class BoundedGraphs {
     bool is_refused = false;
   };
 
-  static bool add(Seen& seen, const graph::Trace& trace, const graph::Sizes& sizes);
+  static void add(Seen& seen, const graph::Trace& trace, const graph::Sizes& sizes);
   static std::optional<BoundedGraph> bounded(const Seen& seen, const graph::Trace& trace,
                                              const graph::Sizes& sizes);
 

@@ -181,7 +181,8 @@ bool Programs::find_bounded(const graph::Trace& trace, ProgramSpec spec,
                             const std::function<void()>& before_compiling, FoundProgram& found) {
   static base::Counter& compiled = base::counter("BoundedCompile");
   static base::Counter& refused = base::counter("BoundedRefusal");
-  std::optional<BoundedGraph> graph = bounded_graphs_.see(trace);
+  const bool are_all = bounded_sizes.value_or(base::settings().bounded_sizes());
+  std::optional<BoundedGraph> graph = bounded_graphs_.see(trace, /*growing_alone=*/!are_all);
   if (!graph.has_value()) return false;
   spec.program = graph->key;
   const base::Hash128 key = key_of(spec);
@@ -225,7 +226,8 @@ FoundProgram Programs::find(const graph::Trace& trace, ProgramSpec spec,
     if (!constants_stay.load(std::memory_order_relaxed)) numbers.is_data = seen->is_data();
     found.key = key_with(graph::key_of(trace, numbers.is_data));
   }
-  const bool is_bounded = bounded_sizes.value_or(base::settings().bounded_sizes());
+  const bool is_bounded =
+      bounded_sizes.value_or(base::settings().bounded_sizes() || base::settings().bounded_growth());
   if (may_be_bounded && is_bounded && !constants_stay.load()) {
     found.program = cache_.look_up(found.key);
     if (found.program.valid()) return found;

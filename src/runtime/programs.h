@@ -107,8 +107,8 @@ std::int64_t num_compiled();
 // for each value; by default it becomes data.
 void set_constants_stay(bool stay);
 
-// Whether sizes that change become bounded in this thread; none: as the setting says. Returns what
-// held.
+// Whether sizes that change, however they do, become bounded in this thread; none: as the settings
+// say. Returns what held.
 std::optional<bool> set_thread_bounded_sizes(std::optional<bool> are_bounded);
 
 // Whether this process is one of several replicas, whose programs are to be the same though each

@@ -46,6 +46,24 @@ def training() -> Callable[[int], Tensor]:
     return step
 
 
+def images() -> Callable[[int], Tensor]:
+    model = nn.Sequential(
+        *(nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2)),
+        *(nn.Flatten(), nn.Dropout(0.2), nn.Linear(64, 5)),
+    ).to("xla")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def step(size: int) -> Tensor:
+        optimizer.zero_grad()
+        x, classes = torch.randn(size, 3, 8, 8).to("xla"), torch.randint(5, (size,)).to("xla")
+        loss = nn.functional.cross_entropy(model(x), classes)
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    return step
+
+
 def masks() -> Callable[[int], Tensor]:
     model = Bert(TransformerConfig(num_layers=1, width=8, num_heads=2)).eval().to("xla")
 
@@ -57,7 +75,7 @@ def masks() -> Callable[[int], Tensor]:
     return step
 
 
-STEPS = {"inference": inference, "training": training, "masks": masks}
+STEPS = {"inference": inference, "training": training, "images": images, "masks": masks}
 
 
 @pytest.mark.parametrize(

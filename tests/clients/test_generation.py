@@ -14,7 +14,6 @@ import pytest
 import torch
 from counts import counted
 from torch import Tensor, nn
-from with_settings import setting
 
 import torch_xla
 from torch_xla.debug import metrics
@@ -111,7 +110,7 @@ def test_tokens_of_the_cpu_from_few_programs(name: str, cache: str, mode: str):
     model = model.to("xla")
     for prompt, want, most in zip(prompts, expected, MOST[mode], strict=True):
         on_xla = {key: tensor.to("xla") for key, tensor in prompt.items()}
-        with counted() as counts, setting(bounded_sizes=True):
+        with counted() as counts:
             got = model.generate(**on_xla, **options).tolist()
         assert counts.compiled <= most
         if mode != "sampling":

@@ -59,6 +59,18 @@ TEST(sizes_that_broadcast_are_compiled_as_they_are) {
   EXPECT(graphs.see(reduced(3)).has_value());
 }
 
+TEST(of_growing_sizes_alone_others_are_no_variables) {
+  BoundedGraphs graphs;
+  EXPECT(!graphs.see(reduced(5), true).has_value());
+  EXPECT(!graphs.see(reduced(9), true).has_value());
+  EXPECT(!graphs.see(reduced(14), true).has_value());
+  EXPECT(graphs.see(reduced(19)).has_value());
+  graphs.clear();
+  EXPECT(!graphs.see(reduced(5), true).has_value());
+  EXPECT(graphs.see(reduced(7), true).has_value());
+  EXPECT(graphs.see(reduced(40), true).has_value());
+}
+
 TEST(a_form_that_was_refused_stays_so) {
   BoundedGraphs graphs;
   graphs.see(reduced(5));

@@ -1,5 +1,6 @@
 """Random programs whose tensors come with other sizes in each turn, as in generation: what is
-compiled for all sizes up to a bound must give what the CPU does for each.
+compiled for all sizes up to a bound must give what the CPU does for each. So must a call of each
+operator that value programs know.
 
 A program is a list of Python lines over named tensors, of which some have a dimension of `n`. It is
 grown while it runs on the CPU for two values of `n`, which tell what may follow. Values are of
@@ -8,12 +9,15 @@ modest size and integers in floats as a rule, so that sums in another order are 
 
 from __future__ import annotations
 
+import argparse
 import random
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from value_operators import OPERATORS
 
 import torch_xla
 from torch_xla.debug import metrics
@@ -76,7 +80,8 @@ OTHER = (
     "{a}.to(torch.int64)", "{a}.double()", "{a}.sum()", "{a}.max()", "{a}.repeat(2, 1, 1)",
     "torch.nn.functional.embedding(k, w.repeat(60, 1))", "{a}[:, -1:] + u",
     "sdpa({a}, {a}, {a})", "sdpa({a}[:, -1:], {a}, {a})", "sdpa({a}, {a}, {a}, is_causal=True)",
-    "sdpa({a}[:, -1:], {a}, {a}, attn_mask=m[:, None, None])",
+    "sdpa({a}[:, -1:], {a}, {a}, attn_mask=m[:, None, None])", "{a}.mean()",
+    "normed({a})", "filtered({a})", "pooled({a})",
 )  # fmt: skip
 # With gradients for `{a}`, of weights that differ from element to element.
 BACKWARD = (
@@ -94,7 +99,9 @@ BACKWARD = (
     "back(lambda t: torch.nn.functional.embedding(k, t).sin(), w.repeat(60, 1))",
     "back(lambda t: cross(t), {a})", "back(lambda t: cross(t, reduction='sum'), {a})",
     "back(lambda t: cross(t, ignore_index=1), {a})", "cross({a}, reduction='none')",
-    "back(lambda t: t.transpose(-1, -2) @ {b}, {a})",
+    "back(lambda t: t.transpose(-1, -2) @ {b}, {a})", "back(lambda t: t.mean({d}), {a})",
+    "back(lambda t: normed(t), {a})", "back(lambda t: filtered(t), {a})",
+    "back(lambda t: pooled(t), {a})",
 )  # fmt: skip
 
 
@@ -118,6 +125,24 @@ def sdpa(q: Tensor, k: Tensor, v: Tensor, **options) -> Tensor:
     return torch.nn.functional.scaled_dot_product_attention(q, k, v, **options).squeeze(1)
 
 
+def samples(a: Tensor) -> Tensor:
+    """As many of two rows, four wide, as there are elements for."""
+    return a.transpose(0, 1)[..., :4].float()
+
+
+def normed(a: Tensor) -> Tensor:
+    return torch.nn.functional.batch_norm(samples(a), None, None, training=True, eps=0.1)
+
+
+def filtered(a: Tensor) -> Tensor:
+    rows = samples(a)
+    return torch.nn.functional.conv1d(rows, rows.new_ones(3, rows.shape[1], 3), padding=1)
+
+
+def pooled(a: Tensor) -> Tensor:
+    return torch.nn.functional.max_pool2d(samples(a).unsqueeze(1), 2)
+
+
 def idx(a: Tensor, dim: int) -> Tensor:
     return torch.arange(a.shape[dim], device=a.device)
 
@@ -130,6 +155,7 @@ class Program:
     def run(self, n: int, device: str) -> dict[str, Tensor]:
         names: dict = {name: t.to(device) for name, t in inputs(n, self.seed).items()}
         names.update(torch=torch, sdpa=sdpa, idx=idx, back=back, cross=cross)
+        names.update(normed=normed, filtered=filtered, pooled=pooled, F=torch.nn.functional)
         for line in self.lines:
             exec(line, names)
         return {name: t for name, t in names.items() if isinstance(t, Tensor)}
@@ -167,9 +193,32 @@ def make(seed: int, length: int) -> Program:
     return program
 
 
-def difference(program: Program) -> str | None:
+def operator_programs() -> list[Program]:
+    """A call of each operator along the dimension that changes and along another, of floats or
+    integers, and with gradients; without what the CPU refuses."""
+    texts: dict[str, None] = {}
+    for operator in OPERATORS:
+        for d in (1, 2):
+            for kind in ("", ".long()"):
+                operands = [f"{name}{kind}" for name in ("x", "y", "z[:, 1:]")]
+                texts[operator.form.format(*operands, d=d, k=True)] = None
+            if not operator.is_selection:  # of which of equal elements is open
+                call = operator.form.format("t", "y", "z[:, 1:]", d=d, k=True)
+                texts[f"back(lambda t: {call}, x)"] = None
+    programs = []
+    for seed, text in enumerate(texts):
+        program = Program(seed, [f"v0 = {text}"])
+        try:
+            program.run(PROBES[0], "cpu")
+        except Exception:  # not for such operands
+            continue
+        programs.append(program)
+    return programs
+
+
+def difference(program: Program, sizes: Sequence[int] = SIZES) -> str | None:
     """What a turn gives otherwise than on the CPU, if anything."""
-    for n in SIZES:
+    for n in sizes:
         got = program.run(n, "xla")
         torch_xla.sync()
         for name, want in program.run(n, "cpu").items():
@@ -193,3 +242,32 @@ def search(first: int, count: int, length: int = 6) -> list[str]:
 
 def num_bounded() -> int:
     return metrics.counter_value("BoundedCompile") or 0
+
+
+def search_operators(programs: Sequence[Program]) -> list[str]:
+    """The failures of so many operators, at fewer sizes."""
+    found = []
+    for program in programs:
+        torch_xla._XLAC._clear_compilation_cache()
+        if (failure := difference(program, SIZES[:4] + SIZES[7:10])) is not None:
+            found.append(failure)
+    return found
+
+
+def main() -> None:
+    """The command line; the process ends with 1 if programs differ."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--count", type=int, default=200)
+    parser.add_argument("--no-operators", action="store_true", help="random programs alone")
+    options = parser.parse_args()
+    torch_xla.settings.bounded_sizes = True
+    failures = [] if options.no_operators else search_operators(operator_programs())
+    failures += search(options.first, options.count)
+    print("\n".join(failures))
+    print(f"{len(failures)} failures; {num_bounded()} bounded programs")
+    sys.exit(1 if failures else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -21,6 +21,8 @@ GROWING = range(5, 45)
 # Of random programs in one run of the tests.
 PROGRAMS = 40
 PER_TEST = 10
+# Of operators, one in so many; the rest in `make fuzz`.
+OPERATOR_STEP = 7
 
 
 @pytest.fixture(autouse=True)
@@ -69,7 +71,14 @@ def classes(x: Tensor) -> Tensor:
     return torch.arange(x.shape[0] * x.shape[1], device=x.device)
 
 
+def images(x: Tensor) -> Tensor:
+    """As many images as the size, of two channels."""
+    return x.transpose(0, 1).unsqueeze(-1) * WIDTHS.to(x.device)
+
+
 ROWS = torch.arange(16.0).reshape(4, 4).cos()
+WIDTHS = torch.arange(5.0).sin()
+FILTER = torch.arange(54.0).reshape(3, 2, 3, 3).cos()
 FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "pointwise": lambda x: (x * 2 + 1).exp(),
     "infinities behind": lambda x: (1 / (x - x)).nan_to_num(0.0).sum(),
@@ -99,6 +108,41 @@ FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "greatest of fifty": most_of_fifty,
     "gradient of attention": gradient(attend),
     "gradient of the last": gradient(lambda x: x[:, -1].softmax(-1)),
+    "mean of all": lambda x: x.mean(),
+    "means": lambda x: x.mean(1) - x.mean((1, 2), keepdim=True).squeeze(1),
+    "gradient of means": gradient(lambda x: x.mean(1).square()),
+    "convolution": lambda x: functional.conv2d(images(x), FILTER.to(x.device)),
+    "gradient of a convolution": gradient(
+        lambda x: functional.conv2d(images(x), FILTER.to(x.device), padding=1).cos()
+    ),
+    "pooled": lambda x: functional.avg_pool2d(functional.max_pool2d(images(x), 2), 2),
+    "gradient of pools": gradient(
+        lambda x: functional.avg_pool2d(functional.max_pool2d(images(x), 2).cos(), 2)
+    ),
+    "batch norm": lambda x: functional.batch_norm(images(x), None, None, training=True),
+    "batch norm of sequences": lambda x: functional.batch_norm(
+        x.transpose(1, 2), None, None, training=True
+    ),
+    "gradient of batch norm": gradient(
+        lambda x: functional.batch_norm(images(x), None, None, training=True).cos()
+    ),
+    "gradient of group norm": gradient(
+        lambda x: functional.group_norm(images(x), 2, eps=1).cos() * images(x)
+    ),
+}
+# What depends on `n` by its sizes alone.
+RANDOM: dict[str, Callable[[Tensor], Tensor]] = {
+    "uniform": lambda x: torch.rand(x.shape, device=x.device),
+    "normal": torch.randn_like,
+    "normal of means": lambda x: torch.normal(x, 2.0),
+    "double": lambda x: torch.rand_like(x, dtype=torch.float64),
+    "complex": lambda x: torch.randn_like(x, dtype=torch.complex64),
+    "integers": lambda x: torch.randint(-9, 1000, x.shape, device=x.device),
+    "exponential": lambda x: x.clone().exponential_(),
+    "bernoulli": lambda x: torch.bernoulli(x / 2),
+    "dropout": lambda x: functional.dropout(x, 0.3) + functional.dropout(x, 0.4),
+    "transposed": lambda x: functional.dropout(x.transpose(1, 2), 0.3),
+    "gradient of dropout": gradient(lambda x: functional.dropout(x, 0.3) * x),
 }
 # What has twice as many rows grows beyond a bound.
 JOINED: dict[str, Callable[[Tensor], Tensor]] = {
@@ -117,7 +161,38 @@ JOINED: dict[str, Callable[[Tensor], Tensor]] = {
 def test_growing_sizes_are_one_program(name: str):
     # One for the first size, one for all up to the bound.
     assert run(FUNCTIONS[name], GROWING) == 2
+    # Another one to read a result that is a view.
+    assert metrics.counter_value("BoundedCompile") in (1, 2)
+
+
+@pytest.mark.parametrize("name", RANDOM)
+def test_random_numbers_are_those_of_each_size(name: str):
+    def numbers() -> list[Tensor]:
+        torch.manual_seed(7)
+        return [RANDOM[name](torch.ones(2, n, 4).to("xla")).cpu() for n in GROWING]
+
+    with setting(bounded_sizes=False, bounded_growth=False):
+        want = numbers()
+    torch_xla._XLAC._clear_compilation_cache()
+    with counted() as counts:
+        got = numbers()
+    assert counts.compiled == 2
     assert metrics.counter_value("BoundedCompile") == 1
+    assert len({float(each.real.double().mean()) for each in got}) > len(got) // 2
+    # Functions of the same bits may round otherwise in another program.
+    torch.testing.assert_close(got, want, rtol=1e-6, atol=1e-6)
+
+
+def test_running_statistics_are_of_the_elements():
+    norms = [torch.nn.BatchNorm1d(4), torch.nn.BatchNorm1d(4).to("xla")]
+    for n in range(5, 12):
+        x = torch.randn(n, 4) + n
+        for norm in norms:
+            norm(x.to(norm.running_mean.device))
+            torch_xla.sync()
+    assert metrics.counter_value("BoundedCompile") == 1
+    for name, buffer in norms[0].named_buffers():
+        torch.testing.assert_close(norms[1].get_buffer(name).cpu(), buffer)
 
 
 @pytest.mark.parametrize("name", JOINED)
@@ -149,13 +224,20 @@ def test_classes_that_can_not_be_ignored_are_compiled_for_each_size():
 
 
 def test_switched_off_each_size_is_a_program():
+    with setting(bounded_sizes=False, bounded_growth=False):
+        assert run(FUNCTIONS["sum"], range(5, 9)) == 4
+
+
+def test_sizes_that_grow_are_bounded_by_default():
     torch_xla.settings.bounded_sizes = False
-    assert run(FUNCTIONS["sum"], range(5, 9)) == 4
+    assert run(FUNCTIONS["sum"], range(5, 45)) == 2
+    torch_xla._XLAC._clear_compilation_cache()
+    assert run(FUNCTIONS["sum"], range(10, 60, 10)) == 5
 
 
 @pytest.mark.parametrize(("dynamic", "is_on", "most"), [(True, False, 2), (False, True, 40)])
 def test_compiled_functions_say_whether_sizes_are_bounded(dynamic: bool, is_on: bool, most: int):
-    with setting(bounded_sizes=is_on):
+    with setting(bounded_sizes=is_on, bounded_growth=is_on):
         step = torch_xla.compile(attend, dynamic=dynamic)
         assert run(step, GROWING) == most
         assert run(FUNCTIONS["sum"], range(5, 9)) == (2 if is_on else 4)
@@ -204,6 +286,13 @@ def test_growing_cache_takes_two_programs_for_forty_tokens():
             torch.testing.assert_close(got.cpu(), want, rtol=1e-4, atol=1e-5)
     assert counts.compiled <= 3
     assert torch.equal(on_xla.cpu(), cache)
+
+
+@pytest.mark.usefixtures("quick_compilation")
+def test_operators_give_the_cpus_values():
+    failures = size_programs.search_operators(size_programs.operator_programs()[::OPERATOR_STEP])
+    assert not failures, "\n" + "\n".join(failures)
+    assert size_programs.num_bounded() > 0
 
 
 @pytest.mark.usefixtures("quick_compilation")

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.usefixtures("quick_compilation", "cleared")
 @pytest.fixture
 def cleared() -> Iterator[None]:
     torch_xla._XLAC._clear_compilation_cache()
-    with setting(graph_cuts=True):
+    with setting(graph_cuts=True, bounded_growth=False):
         yield
 
 
