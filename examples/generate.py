@@ -5,9 +5,9 @@
     python examples/generate.py --model DIR            one that was saved by `save_pretrained`
     python examples/generate.py --growing              a cache that grows: see what it costs
 
-A cache that grows with each token has other sizes each time: each token compiles a program.
-`StaticCache` has room for all from the start. Where the next token goes is a tensor, thus data; as
-a Python number it would be part of the program.
+`StaticCache` has room for all tokens from the start. Where the next token goes is a tensor, thus
+data; as a Python number it would be part of the program. A cache that grows with each token has
+other sizes each time: from the third token on, one program serves all sizes up to a bound.
 """
 
 import argparse

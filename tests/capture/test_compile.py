@@ -78,9 +78,9 @@ def test_more_different_graphs_than_allowed_raise():
 
     for _ in range(3):
         step(torch.ones(2, device="xla"))
-        step(torch.ones(3, device="xla"))
+        step(torch.ones(6, device="xla"))
     with pytest.raises(RuntimeError, match=r"step has run 3 different programs.*is 2"):
-        step(torch.ones(4, device="xla"))
+        step(torch.ones(9, device="xla"))
 
 
 def test_compile_options_are_part_of_the_key_and_reach_the_compiler():
