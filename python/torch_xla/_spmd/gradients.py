@@ -42,7 +42,7 @@ def follow(t: torch.Tensor) -> None:
     if not _XLAC._is_xla_tensor(t) or not _XLAC._sharding_of(t):
         return
     place_gradient(t)
-    hooks = t._post_accumulate_grad_hooks or {}  # type: ignore[attr-defined]
+    hooks = t._post_accumulate_grad_hooks or {}
     if t in _left or place_gradient in hooks.values():
         return
     requires_grad = t.requires_grad

@@ -25,7 +25,7 @@ def _keep_in_copies(owner: type[torch.Tensor]) -> None:
             sharding.keep_way(copied, sharding.way_of(self))
         return copied
 
-    owner.__deepcopy__ = __deepcopy__  # type: ignore[attr-defined]
+    owner.__deepcopy__ = __deepcopy__  # type: ignore[method-assign]
 
 
 def _follow(module: nn.Module, name: str, parameter: nn.Parameter) -> None:
