@@ -26,7 +26,7 @@ from torch_xla._replicas.world import (
 from torch_xla._settings import settings
 from torch_xla._spmd import mode, start
 from torch_xla._spmd.mode import is_spmd as is_spmd
-from torch_xla._torch import optimizer_states
+from torch_xla._torch import annotated_parameters, optimizer_states
 
 
 def set_device_type(pjrt_device: str) -> None:
@@ -103,6 +103,7 @@ def use_spmd(auto: bool = False) -> None:
     if not is_spmd():
         spanning_client.span_processes()
     start.use_spmd(auto)
+    annotated_parameters.install()
     optimizer_states.install()
 
 

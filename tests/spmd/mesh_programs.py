@@ -22,6 +22,7 @@ import models
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.distributed.fsdp import fully_shard
 
 import torch_xla
 import torch_xla.distributed.parallel_loader as pl
@@ -280,6 +281,63 @@ def an_annotation_is_of_the_memory() -> None:
     assert xs.sharding_of(t) is None and t.tolist() == [[3, 3]] * 8
 
 
+def check_gradients_lie_alike(model: Any, x: Tensor) -> None:
+    for _ in range(2):  # the second is added to the first
+        model(x).square().mean().backward()
+        torch_xla.sync()
+        for p in model.parameters():
+            assert shapes_of(p) == shapes_of(p.grad), (shapes_of(p), shapes_of(p.grad))
+
+
+def modules_that_move_lie_as_before() -> None:
+    """There and back, with gradients; and what is made of annotated parameters."""
+    plain, mesh = mlp(), mesh_of(1, count())
+    model: Any = copy.deepcopy(plain).to(XLA)
+    mark_columns_and_rows(model, mesh)
+    x = torch.randn(8, 16)
+    lie, texts = ([function(p) for p in model.parameters()] for function in
+                  (shapes_of, _XLAC._get_xla_sharding_spec))  # fmt: skip
+    check_gradients_lie_alike(model, x.to(XLA))
+    model.cpu()
+    assert xs.sharding_of(model[0].weight) is None
+    for moved in (model, copy.deepcopy(model), copy.deepcopy(copy.deepcopy(model).to(XLA))):
+        moved.to(XLA)
+        assert [shapes_of(p) for p in moved.parameters()] == lie
+        assert [_XLAC._get_xla_sharding_spec(p) for p in moved.parameters()] == texts
+        torch.testing.assert_close(moved(x.to(XLA)).cpu(), plain(x))
+        check_gradients_lie_alike(moved, x.to(XLA))
+    model.cpu()
+    xs.clear_sharding(model[0].weight)
+    assert shapes_of(model.to(XLA)[0].weight) == {(32, 16)}
+    xs.mark_sharding(model[0].weight, mesh, (None, "model"))
+    assert shapes_of(model[0].weight) == {(32, 16 // count())}
+
+
+def gradients_of_new_parameters_lie_alike() -> None:
+    mesh, x = mesh_of(count()), torch.randn(4, 16).to(XLA)
+    frozen = nn.Linear(16, 8, device=XLA).requires_grad_(False)
+    xs.mark_sharding(frozen.weight, mesh, ("data", None))
+    check_gradients_lie_alike(frozen.requires_grad_(), x)
+    weight = xs.mark_sharding(torch.randn(8, 16, device=XLA), mesh, (None, "data"))
+    for data in (weight, weight.global_tensor):
+        layer = nn.Linear(16, 8, bias=False, device=XLA)
+        layer.weight = nn.Parameter(data)
+        assert shapes_of(layer.weight) == {(8, 16 // count())}
+        check_gradients_lie_alike(layer, x)
+
+
+def fully_sharded_gradients_without_an_optimizer_are_split() -> None:
+    model: Any = mlp()
+    fully_shard(model)
+    check_gradients_lie_alike(model, torch.randn(8, 16).to(XLA))
+    assert shapes_of(model[0].weight.grad) == {(32 // count(), 16)}
+    x = torch.randn(8, 16)
+    on_mesh, on_host = model(x.to(XLA)), model.cpu()(x)
+    torch.testing.assert_close(on_mesh.cpu(), on_host)
+    check_gradients_lie_alike(model.to(XLA), x.to(XLA))
+    assert shapes_of(model[0].weight.grad) == {(32 // count(), 16)}
+
+
 def gradients_of_what_is_within_lie_alike() -> None:
     mesh = mesh_of(count())
     x = torch.randn(8, 4)
@@ -473,6 +531,9 @@ CHECKS = [
     random_annotations_leave_values_as_they_are,
     dimensions_without_equal_parts_are_right,
     an_annotation_is_of_the_memory,
+    modules_that_move_lie_as_before,
+    gradients_of_new_parameters_lie_alike,
+    fully_sharded_gradients_without_an_optimizer_are_split,
     gradients_of_what_is_within_lie_alike,
     shards_are_read_and_written,
     batches_of_a_loader_go_to_their_devices_in_parts,

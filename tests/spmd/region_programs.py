@@ -14,6 +14,7 @@ import torch
 from mesh_programs import (
     XLA,
     batches_of,
+    check_gradients_lie_alike,
     compiled,
     count,
     failures_of,
@@ -150,6 +151,7 @@ def whats_not_annotated_is_split() -> None:
     assert shapes_of(ours[0].weight) == {(128 // count(), 16)}
     assert shapes_of(ours[2].weight) == {(8, 128 // count())}
     assert shapes_of(ours[0].bias) == {(128,)}
+    check_gradients_lie_alike(ours, torch.randn(128, 16).to(XLA))
     assert _XLAC._get_xla_sharding_spec(ours[2].weight).startswith(f"{{devices=[1,{count()}]")
     wanted = train(plain, batches_of(128))
     batches = [(x.to(XLA), y.to(XLA)) for x, y in batches_of(128)]

@@ -11,8 +11,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.utils.weak import WeakIdKeyDictionary
 
 from torch_xla import _XLAC, _nested
+from torch_xla._spmd import gradients
 from torch_xla._spmd.mesh import Mesh, get_global_mesh
 from torch_xla._spmd.mode import runtime_device_count, spans_processes
 
@@ -97,6 +99,8 @@ _shardings: dict[int, ShardingSpec] = {}
 # Those of the entries whose tensors are one device's part, between `enable_manual_sharding` and
 # `disable_manual_sharding`.
 _manual: set[int] = set()
+# Of parameters that were moved from the device: how they lay, and are to lie when they come back.
+_away: WeakIdKeyDictionary = WeakIdKeyDictionary()
 
 
 def _forget(key: int) -> None:
@@ -222,7 +226,7 @@ def place(
     is_manual: bool = False,
     replaces: bool = True,
 ) -> None:
-    """Say how an xla tensor lies on a mesh; `what` is for messages.
+    """Say how an xla tensor lies on a mesh, and its gradient; `what` is for messages.
 
     Raises:
         ValueError: the specification does not fit the tensor or the devices, or something else was
@@ -248,8 +252,9 @@ def place(
         _shardings[id(t)] = spec
     if is_manual:
         _manual.add(id(t))
-    else:
-        _XLAC._mark_sharding(t, text)
+        return
+    _XLAC._mark_sharding(t, text)
+    gradients.follow(t)
 
 
 def _is_said(t: torch.Tensor) -> bool:
@@ -316,6 +321,7 @@ def clear_sharding(t: torch.Tensor) -> torch.Tensor:
     t = whole(t)
     check_is_tensor("clear_sharding", t)
     _forget(id(t))
+    _away.pop(t, None)
     if _XLAC._is_xla_tensor(t):
         _XLAC._clear_sharding(t)
     return t
@@ -333,6 +339,25 @@ def sharding_of(t: torch.Tensor) -> ShardingSpec | None:
         return spec
     entries = (*spec.partition_spec, *[None] * t.dim())[: t.dim()]
     return dataclasses.replace(spec, partition_spec=entries)
+
+
+def way_of(t: torch.Tensor) -> ShardingSpec | None:
+    """How a tensor lies, or lay before it was moved from the device."""
+    spec: ShardingSpec | None = _away.get(t)
+    return sharding_of(t) if spec is None else spec
+
+
+def keep_way(t: torch.Tensor, spec: ShardingSpec | None) -> None:
+    """Let a tensor that was moved or copied lie by `spec`, when it is on xla: how that did which it
+    was made of. If that is None, as it came out."""
+    if spec is None:
+        gradients.follow(t)
+        return
+    if not _XLAC._is_xla_tensor(t):
+        _away[t] = spec
+        return
+    _away.pop(t, None)
+    place("mark_sharding", t, spec)
 
 
 def sharding_type(t: torch.Tensor) -> ShardingType | None:

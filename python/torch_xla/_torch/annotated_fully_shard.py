@@ -11,7 +11,7 @@ from typing import Any
 import torch.distributed as dist
 from torch import nn
 
-from torch_xla._spmd import mode, placements, sharding
+from torch_xla._spmd import gradients, mode, placements, sharding
 from torch_xla._torch import mixed_precision, stand_ins
 
 
@@ -94,6 +94,7 @@ def _placed(options: _Options, parameter: nn.Parameter) -> Sequence[Any]:
 def _split(options: _Options, parameter: nn.Parameter) -> stand_ins.Shardings:
     """Annotate a parameter; how it lies then, and where it is used."""
     mesh, _, _ = _shard_mesh(options)
+    gradients.leave(parameter)  # stand_ins.py places those of a module all at once
     placements.annotate("fully_shard", parameter, mesh, _placed(options, parameter))
     parts = sharding.sharding_of(parameter)
     assert parts is not None  # as it was just said

@@ -17,6 +17,7 @@ import torch
 from torch.nn import Module, Parameter
 
 from torch_xla import _XLAC
+from torch_xla._spmd import sharding
 from torch_xla._wrapping import to_wrap
 
 _Convert = Callable[[torch.Tensor], torch.Tensor]
@@ -50,7 +51,7 @@ def _take_over(parameter: Parameter, moved: torch.Tensor, fn: _Convert) -> bool:
     if hasattr(parameter, "global_tensor"):
         return False  # an XLAShardedTensor, which speaks of another tensor's content
     replacement = Parameter(moved, parameter.requires_grad)
-    gradient = parameter.grad
+    gradient, way = parameter.grad, sharding.way_of(parameter)
     # A graph that was recorded before the move goes on holding the old content.
     if parameter.requires_grad and parameter._use_count() > 1:  # type: ignore[attr-defined]
         torch.autograd.graph.get_gradient_edge(parameter).node.register_prehook(_refuse_gradient)
@@ -65,6 +66,7 @@ def _take_over(parameter: Parameter, moved: torch.Tensor, fn: _Convert) -> bool:
     if gradient is not None:
         with torch.no_grad():
             parameter.grad = fn(gradient).requires_grad_(gradient.requires_grad)
+    sharding.keep_way(parameter, way)
     return True
 
 

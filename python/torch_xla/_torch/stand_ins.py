@@ -72,7 +72,7 @@ class _StandIns:
             p: p.to(self._dtype) if self._dtype is not None and p.is_floating_point() else p
             for p in parameters
         }
-        split = [p for p in parameters if p in self._shardings]
+        split = [p for p in parameters if p in self._shardings and _XLAC._is_xla_tensor(p)]
         if split:
             shardings = [self._shardings[p] for p in split]
             gathered = _Gathered.apply(shardings, *[made[p] for p in split])  # type: ignore[no-untyped-call]

@@ -9,6 +9,7 @@ import torch
 
 from torch_xla import _XLAC, _other_names
 from torch_xla._capture.regions import Captured, Tensors
+from torch_xla._spmd import gradients
 
 
 def gradient_accumulation(
@@ -62,6 +63,7 @@ def gradient_accumulation(
     )
     for parameter, grad in zip(parameters, results[1 : 1 + len(sums)], strict=True):
         parameter.grad = grad
+        gradients.place_gradient(parameter)
     return (results[0], *results[1 + len(sums) :])
 
 

@@ -11,6 +11,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from torch_xla import _other_names
+from torch_xla._spmd import gradients
 from torch_xla._spmd.mesh import Mesh
 from torch_xla._spmd.mode import runtime_device_count
 from torch_xla._spmd.placements import (
@@ -199,6 +200,8 @@ class XLAShardedTensor(torch.Tensor):
         if func is torch.Tensor.detach:  # nn.Parameter wants the class that it was given
             spec = sharding_of(args[0])
             return cls(result, spec.mesh, spec.partition_spec) if spec else cls(result)
+        if func is torch.Tensor.requires_grad_:  # and then this
+            gradients.follow(result)
         # What writes to the tensor returns it.
         return wrappers.get(id(result), result)
 
