@@ -182,6 +182,7 @@ else
 conformance: $(ENVIRONMENT) install
 	python tools/conformance --out tools/conformance/float32.txt
 	python tools/conformance --split --samples 1
+	python tools/conformance --dynamic --samples 1
 	GENERATION=all python -m pytest tests/clients/test_generation.py \
 	  tests/clients/test_compile_counts_of_programs.py
 	SPMD_DEVICES=2,4,8 python -m pytest tests/spmd/test_models.py

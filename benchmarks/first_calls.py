@@ -113,8 +113,8 @@ def run(*arguments: str, **environment: str) -> list[float]:
 WAYS: dict[str, dict[str, str]] = {
     "here": {},
     "here, XLA_BOUNDED_SIZES=1": {"XLA_BOUNDED_SIZES": "1"},
-    "here, XLA_GRAPH_CUTS=1": {"XLA_GRAPH_CUTS": "1"},
-    "here, both": {"XLA_BOUNDED_SIZES": "1", "XLA_GRAPH_CUTS": "1"},
+    "here, XLA_BOUNDED_GROWTH=0": {"XLA_BOUNDED_GROWTH": "0"},
+    "here, XLA_GRAPH_CUTS=1 and no growth": {"XLA_BOUNDED_GROWTH": "0", "XLA_GRAPH_CUTS": "1"},
 }
 
 

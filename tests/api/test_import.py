@@ -309,3 +309,19 @@ def test_device_type_is_known_before_the_client():
         )
         == "CPU"
     )
+
+
+@pytest.mark.skipif(
+    shutil.which("unshare") is None
+    or subprocess.run(["unshare", "--net", "true"], capture_output=True).returncode != 0,
+    reason="this user may not take the network away",
+)
+def test_a_machine_without_a_network_computes():
+    program = "import torch, torch_xla; print(torch.ones(2, device='xla').tolist())"
+    done = subprocess.run(
+        ["unshare", "--net", sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.stdout == "[1.0, 1.0]\n", done.stderr

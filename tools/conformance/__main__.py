@@ -15,6 +15,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+import dynamic
 import modules
 import op_samples
 import op_variants
@@ -50,6 +51,11 @@ def parse() -> argparse.Namespace:
         const="4",
         help="each tensor split along each dimension over a mesh of so many devices, or 2x2",
     )
+    parser.add_argument(
+        "--dynamic",
+        action="store_true",
+        help="functionals and modules, compiled by Dynamo and called with three batch sizes",
+    )
     parser.add_argument("--jobs", type=int, default=1, help="child processes at a time")
     parser.add_argument("--timeout", type=float, default=3600, help="seconds for an entry")
     parser.add_argument("--out", type=pathlib.Path, help="file that receives the table too")
@@ -75,7 +81,10 @@ def parse() -> argparse.Namespace:
 def choose(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> list[Any]:
     """The entries of the database that is asked for, as `--only` and `--part` say."""
     entries: list[tuple[set[str], Any]]
-    if arguments.modules:
+    if arguments.dynamic:
+        entries = [({op.name, op.full_name}, op) for op in dynamic.functionals()]
+        entries += [({info.name}, info) for info in modules.entries()]
+    elif arguments.modules:
         entries = [({info.name}, info) for info in modules.entries()]
     elif arguments.optimizers:
         entries = [({optimizers.class_of(i).__name__}, i) for i in optimizers.entries()]
@@ -92,6 +101,10 @@ def main() -> int:
     """Check the entries, print a line for each and the totals; 1 if any is wrong."""
     arguments = parse()
     chosen = arguments.chosen
+    if arguments.dynamic:
+        names = [getattr(entry, "full_name", entry.name) for entry in chosen]
+        tasks: list[tuple[Any, ...]] = [(n, arguments.dtype, arguments.samples) for n in names]
+        return tell("check_dynamic", tasks, arguments)
     if arguments.modules:
         return tell("check_module", [(i.name, arguments.dtype) for i in chosen], arguments)
     if arguments.optimizers:

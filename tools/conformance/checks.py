@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import dynamic
 import modules
 import op_samples
 import op_variants
 import optimizers
 import split
 import torch
+from torch.testing._internal.common_modules import ModuleInfo
 from torch.testing._internal.opinfo.core import OpInfo
 
 __all__ = [
     "cases_of_split",
+    "check_dynamic",
     "check_module",
     "check_operator",
     "check_optimizer",
@@ -51,13 +54,24 @@ def cases_of_split(name: str, dtype: torch.dtype, samples: int | None) -> list[s
 
 def check_module(name: str, dtype: torch.dtype) -> list[str]:
     """What is wrong with a module."""
-    return modules.check(next(i for i in modules.entries() if i.name == name), dtype)
+    return modules.check(_module(name), dtype)
+
+
+def check_dynamic(name: str, dtype: torch.dtype, samples: int | None) -> list[str]:
+    """What is wrong with a functional or a module that Dynamo compiles for all batches."""
+    if name.startswith("nn.functional."):
+        return dynamic.check_functional(_entry(name), dtype, samples)
+    return dynamic.check_module(_module(name), dtype, samples)
 
 
 def check_optimizer(name: str) -> list[str]:
     """What is wrong with an optimizer."""
     entries = optimizers.entries()
     return optimizers.check(next(i for i in entries if optimizers.class_of(i).__name__ == name))
+
+
+def _module(name: str) -> ModuleInfo:
+    return next(info for info in modules.entries() if info.name == name)
 
 
 def _entry(name: str) -> OpInfo:

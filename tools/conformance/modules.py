@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_map
 
 import torch_xla
 
-__all__ = ["check", "entries"]
+__all__ = ["call", "check", "draws", "entries"]
 
 # A program of all the inputs of a Transformer takes XLA minutes.
 _INPUTS_PER_PROGRAM = 6
@@ -28,7 +28,8 @@ def entries() -> list[ModuleInfo]:
     return sorted(module_db, key=lambda info: info.name)
 
 
-def _call(module: torch.nn.Module, inputs: FunctionInput) -> list[torch.Tensor]:
+def call(module: torch.nn.Module, inputs: FunctionInput) -> list[torch.Tensor]:
+    """What a module gives, with the gradients of what it takes and has, and its buffers."""
     torch.manual_seed(0)
     outputs = op_samples.tensors(module(*inputs.args, **inputs.kwargs))
     given = op_samples.tensors((inputs.args, inputs.kwargs))
@@ -36,7 +37,7 @@ def _call(module: torch.nn.Module, inputs: FunctionInput) -> list[torch.Tensor]:
     return [*outputs, *grads, *module.buffers()]
 
 
-def _draws(module: torch.nn.Module) -> bool:
+def draws(module: torch.nn.Module) -> bool:
     """Whether a part of the module draws at random in training."""
     return any(
         "Dropout" in type(part).__name__
@@ -85,16 +86,16 @@ def _problems(info: ModuleInfo, dtype: torch.dtype, training: bool) -> Iterator[
             if memory_format is not None:
                 module = module.to(memory_format=memory_format)
             there = copy.deepcopy(module).to("xla")
-            with_values = not (training and _draws(module))
+            with_values = not (training and draws(module))
             args = _laid_out((given.forward_input.args, given.forward_input.kwargs), memory_format)
             moved: Any = op_samples.to_device(args)
             try:
-                expected = _call(module, FunctionInput(*args[0], **args[1]))
+                expected = call(module, FunctionInput(*args[0], **args[1]))
             except Exception:  # the CPU refuses it: nothing to compare with
                 continue
             what = f"input {index} {memory_format or ''}"
             try:
-                actual = _call(there, FunctionInput(*moved[0], **moved[1]))
+                actual = call(there, FunctionInput(*moved[0], **moved[1]))
                 there.load_state_dict(copy.deepcopy(there.state_dict()))
             except Exception as error:
                 yield f"{what}: {op_samples.describe(error)}"
