@@ -388,10 +388,7 @@ def _text_of(spec: ShardingSpec) -> str:
     used = _axes("sharding_text", spec.mesh, spec.partition_spec)
     if not used:
         return "{replicated}"
-    tiles = [
-        math.prod(sizes[axis] for axis in _axes("sharding_text", spec.mesh, (entry,)))
-        for entry in spec.partition_spec
-    ]
+    tiles = [_num_parts("sharding_text", spec.mesh, entry) for entry in spec.partition_spec]
     rest = [axis for axis in range(len(sizes)) if axis not in used]
     copies = math.prod(sizes[axis] for axis in rest)
     numbers = spec.mesh.get_logical_mesh().transpose(used + rest).ravel().tolist()
@@ -510,6 +507,22 @@ class _Manual(torch.autograd.Function):
         return grad, None, None
 
 
+def axes_of(spec: ShardingSpec) -> set[int]:
+    """The axes of its mesh that split a tensor, as numbers."""
+    return set(_axes("ShardingSpec", spec.mesh, spec.partition_spec))
+
+
+def has_equal_parts(spec: ShardingSpec, shape: Sequence[int]) -> bool:
+    """Whether each device's part of a tensor of that shape has the same shape."""
+    counts = [_num_parts("ShardingSpec", spec.mesh, entry) for entry in spec.partition_spec]
+    return all(size % count == 0 for size, count in zip(shape, counts, strict=True))
+
+
+def _num_parts(what: str, mesh: Mesh, entry: Any) -> int:
+    """Of a dimension with that entry."""
+    return math.prod(mesh.mesh_shape[axis] for axis in _axes(what, mesh, (entry,)))
+
+
 def _part_shape(what: str, spec: ShardingSpec, full_shape: Sequence[int]) -> tuple[int, ...]:
     """The shape of each device's part.
 
@@ -518,7 +531,7 @@ def _part_shape(what: str, spec: ShardingSpec, full_shape: Sequence[int]) -> tup
     """
     part = []
     for dimension, (size, entry) in enumerate(zip(full_shape, spec.partition_spec, strict=True)):
-        count = math.prod(spec.mesh.mesh_shape[axis] for axis in _axes(what, spec.mesh, (entry,)))
+        count = _num_parts(what, spec.mesh, entry)
         if size % count != 0:
             why = f"expected dimension {dimension} to have {count} equal parts along {entry!r}"
             raise _cannot_lie(what, spec.mesh, spec.partition_spec, full_shape, why)
