@@ -338,6 +338,58 @@ def fully_sharded_gradients_without_an_optimizer_are_split() -> None:
     assert shapes_of(model[0].weight.grad) == {(32 // count(), 16)}
 
 
+def fully_sharded_layers_are_gathered_one_after_the_other() -> None:
+    """A device has a few layers at a time, however many there are: memory as the program says."""
+    size, x = 64, torch.randn(8, 64)
+    layers = [nn.Sequential(nn.Linear(size, size, bias=False), nn.GELU()) for _ in range(12)]
+    plain = nn.Sequential(*layers)
+    temporary = {}
+    for keeps in (False, True):
+        model = copy.deepcopy(plain)
+        for layer in model:
+            fully_shard(layer, reshard_after_forward=False if keeps else None)
+        fully_shard(model)
+        ours = xs.mark_sharding(x.to(XLA), mesh_of(count()), ("data", None)).global_tensor
+        torch_xla.sync()
+        loss = model(ours).sum()
+        loss.backward()
+        torch_xla.sync()
+        temporary[keeps] = _XLAC._last_program_memory()["temp_size_in_bytes"] / (4 * size**2)
+        want = torch.autograd.grad(plain(x).sum(), list(plain.parameters()))
+        for p, grad in zip(model.parameters(), want, strict=True):
+            assert p.grad is not None
+            torch.testing.assert_close(p.grad.cpu(), grad)
+    assert temporary[False] < 6 < 20 < temporary[True], temporary
+
+
+def what_is_gathered_again_is_what_it_was() -> None:
+    torch.manual_seed(2)
+    plain = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8), nn.LayerNorm(8))
+    model: Any = copy.deepcopy(plain)
+    for layer in model:
+        fully_shard(layer, reshard_after_forward=True)
+    fully_shard(model)
+    x = torch.randn(8, 8)
+    for again in (False, True):  # the second time for derivatives of derivatives
+        found = []
+        for each, t in ((model, x.to(XLA)), (plain, x.clone())):
+            t.requires_grad_()
+            y = each(each(t)).pow(3).sum()
+            weights = [each[0].weight, each[1].weight, t]
+            grads = torch.autograd.grad(y, weights, create_graph=again, retain_graph=True)
+            if again:
+                y = sum(g.square().sum() for g in grads)  # type: ignore[assignment]
+            found.append([*grads, *torch.autograd.grad(y, weights)])
+        for have, want in zip(*found, strict=True):
+            torch.testing.assert_close(have.detach().cpu(), want.detach(), rtol=1e-3, atol=1e-3)
+    (want,) = torch.autograd.grad(plain(x).sum(), [plain[0].weight])
+    y = model(x.to(XLA)).sum()
+    with torch.no_grad():
+        model[1].weight.zero_()
+    (have,) = torch.autograd.grad(y, [model[0].weight])
+    torch.testing.assert_close(have.cpu(), want)
+
+
 def gradients_of_what_is_within_lie_alike() -> None:
     mesh = mesh_of(count())
     x = torch.randn(8, 4)
@@ -534,6 +586,8 @@ CHECKS = [
     modules_that_move_lie_as_before,
     gradients_of_new_parameters_lie_alike,
     fully_sharded_gradients_without_an_optimizer_are_split,
+    fully_sharded_layers_are_gathered_one_after_the_other,
+    what_is_gathered_again_is_what_it_was,
     gradients_of_what_is_within_lie_alike,
     shards_are_read_and_written,
     batches_of_a_loader_go_to_their_devices_in_parts,

@@ -114,6 +114,36 @@ def regions_that_make_no_sense_are_errors() -> None:
             raise AssertionError(f"no error: {what}")
 
 
+def what_is_split_meets_no_part() -> None:
+    """By an annotation, a program's result or a wrapper, in a list and behind other operations."""
+    mesh, whole = mesh_of(count()), torch.ones(2, device=XLA)
+    x = torch.arange(16.0).reshape(8, 2).to(XLA)
+    rows = 8 // count()
+    part = xs.enable_manual_sharding(x, ("data", None), mesh=mesh)
+    marked = xs.mark_sharding(torch.ones(8, 2, device=XLA), mesh, ("data", None))
+    result = marked.global_tensor + 1
+    torch_xla.sync()
+    later = (part.global_tensor + whole).relu()
+    for what, call in (
+        ("add", lambda: part + marked),
+        ("add", lambda: part.global_tensor + marked.global_tensor),
+        ("mul", lambda: marked * later),
+        ("cat", lambda: torch.cat([later, marked.global_tensor])),
+        ("linear", lambda: nn.functional.linear(later, result)),
+        ("sub_", lambda: later.sub_(result)),
+        ("mark_sharding", lambda: xs.mark_sharding(later, mesh, ("data", None))),
+    ):
+        try:
+            call()
+        except ValueError as got:
+            assert str(got).startswith(f"{what}: a tensor of shape"), got
+        else:
+            raise AssertionError(f"no error: {what}")
+    back = xs.disable_manual_sharding(later, ("data", None), (8, 2), mesh=mesh).global_tensor
+    assert type(back) is Tensor and torch.equal(back.cpu(), x.cpu() + 1)
+    assert type(later.cpu()) is Tensor and later.tolist() == (x.cpu()[:rows] + 1).tolist()
+
+
 def gradients_of_transposed_views_lie_as_their_parameters() -> None:
     mesh = mesh_of(count(), names=("model",))
     w, x = torch.randn(8, 4), torch.randn(3, 8)
@@ -186,6 +216,7 @@ CHECKS = [
     a_region_is_compiled_once,
     a_program_shows_its_region,
     regions_that_make_no_sense_are_errors,
+    what_is_split_meets_no_part,
     gradients_of_transposed_views_lie_as_their_parameters,
     values_from_the_host_lie_as_those_before,
     a_policy_splits_each_parameter,

@@ -81,7 +81,10 @@ def exchanged_on_paper(way: str, model: GPT2, num_tokens: int) -> dict[str, int]
         # The embedding's gradient is put together where it lies, from the rows of all tokens. XLA
         # on the CPU scatters by a sum of which each device takes its part.
         rows = activation + num_tokens * 4
-        return {"all-gather": parameters + rows, "all-reduce": parameters + number}
+        # Matrices are gathered once more for the backward pass, but in the last layer.
+        layers = [p for block in model.blocks[:-1] for p in block.parameters()]
+        again = sum(p.nbytes for p in layers if p.dim() > 1)
+        return {"all-gather": parameters + again + rows, "all-reduce": parameters + number}
     # Two a layer and direction, what the embedding gives, the gradient of what the head takes; of
     # each token's logits the greatest, the sum, and the target's.
     activations = (4 * len(model.blocks) + 2) * activation

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.utils import _pytree as pytree
 from torch.utils.weak import WeakIdKeyDictionary
 
 from torch_xla import _XLAC, _nested
@@ -235,7 +236,7 @@ def place(
     t = whole(t)
     _check_is_xla(what, t, spec)
     _check(what, t.shape, spec)
-    if id(t) in _manual and not is_manual:
+    if isinstance(t, Part) and not is_manual:
         why = "it is a part of a tensor, between enable_ and disable_manual_sharding"
         raise _cannot_lie(what, spec.mesh, spec.partition_spec, t.shape, why)
     text = _text(what, spec)
@@ -388,10 +389,7 @@ def _text_of(spec: ShardingSpec) -> str:
     used = _axes("sharding_text", spec.mesh, spec.partition_spec)
     if not used:
         return "{replicated}"
-    tiles = [
-        math.prod(sizes[axis] for axis in _axes("sharding_text", spec.mesh, (entry,)))
-        for entry in spec.partition_spec
-    ]
+    tiles = [_num_parts("sharding_text", spec.mesh, entry) for entry in spec.partition_spec]
     rest = [axis for axis in range(len(sizes)) if axis not in used]
     copies = math.prod(sizes[axis] for axis in rest)
     numbers = spec.mesh.get_logical_mesh().transpose(used + rest).ravel().tolist()
@@ -489,6 +487,50 @@ def upload(what: str, t: torch.Tensor, device: torch.device, spec: ShardingSpec)
     return _XLAC._upload_sharded(t, device.index, _text(what, spec))
 
 
+class Part(torch.Tensor):
+    """Each device's part of a tensor, between `enable_manual_sharding` and
+    `disable_manual_sharding`, and what is computed with it."""
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        for t in pytree.tree_leaves((args, kwargs)):
+            if isinstance(t, torch.Tensor) and not isinstance(t, cls):
+                _check_takes_part(func, t)
+        with torch._C.DisableTorchFunctionSubclass():
+            result = func(*args, **(kwargs or {}))
+            if func in torch.overrides.get_default_nowrap_functions():
+                return result
+            return pytree.tree_map(_as_part, result)
+
+
+def _as_part(value: Any) -> Any:
+    """A tensor on the device as a part; anything else as it is."""
+    if type(value) is not torch.Tensor or not _XLAC._is_xla_tensor(value):
+        return value
+    return value.as_subclass(Part)
+
+
+def _not_as_part(t: torch.Tensor) -> torch.Tensor:
+    with torch._C.DisableTorchFunctionSubclass():
+        return t.as_subclass(torch.Tensor) if isinstance(t, Part) else t
+
+
+def _check_takes_part(func: Any, t: torch.Tensor) -> None:
+    """Raises ValueError if it is known of a tensor that devices have different parts of it: it
+    would be another one than they compute with."""
+    with torch._C.DisableTorchFunctionSubclass():
+        if sharding_type(t) not in (ShardingType.TILED, ShardingType.PARTIAL):
+            return
+        spec = sharding_of(t)
+        assert spec is not None  # as it has a type
+        name = getattr(func, "__name__", func)
+        raise ValueError(
+            f"{name}: a tensor of shape {tuple(whole(t).shape)} that lies by {spec.partition_spec} "
+            f"on {spec.mesh} can't meet each device's part of another one: expected a part of it "
+            "too, by enable_manual_sharding, or a tensor that is whole on all devices"
+        )
+
+
 class _Manual(torch.autograd.Function):
     """A tensor as each device's part of it, or the tensor of these parts: each is the other one's
     gradient."""
@@ -506,8 +548,24 @@ class _Manual(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad_output: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        grad = _Manual.apply(grad_output, ctx.text, ctx.full_shape)  # type: ignore[no-untyped-call]
+        grad = _Manual.apply(_not_as_part(grad_output), ctx.text, ctx.full_shape)  # type: ignore[no-untyped-call]
         return grad, None, None
+
+
+def axes_of(spec: ShardingSpec) -> set[int]:
+    """The axes of its mesh that split a tensor, as numbers."""
+    return set(_axes("ShardingSpec", spec.mesh, spec.partition_spec))
+
+
+def has_equal_parts(spec: ShardingSpec, shape: Sequence[int]) -> bool:
+    """Whether each device's part of a tensor of that shape has the same shape."""
+    counts = [_num_parts("ShardingSpec", spec.mesh, entry) for entry in spec.partition_spec]
+    return all(size % count == 0 for size, count in zip(shape, counts, strict=True))
+
+
+def _num_parts(what: str, mesh: Mesh, entry: Any) -> int:
+    """Of a dimension with that entry."""
+    return math.prod(mesh.mesh_shape[axis] for axis in _axes(what, mesh, (entry,)))
 
 
 def _part_shape(what: str, spec: ShardingSpec, full_shape: Sequence[int]) -> tuple[int, ...]:
@@ -518,7 +576,7 @@ def _part_shape(what: str, spec: ShardingSpec, full_shape: Sequence[int]) -> tup
     """
     part = []
     for dimension, (size, entry) in enumerate(zip(full_shape, spec.partition_spec, strict=True)):
-        count = math.prod(spec.mesh.mesh_shape[axis] for axis in _axes(what, spec.mesh, (entry,)))
+        count = _num_parts(what, spec.mesh, entry)
         if size % count != 0:
             why = f"expected dimension {dimension} to have {count} equal parts along {entry!r}"
             raise _cannot_lie(what, spec.mesh, spec.partition_spec, full_shape, why)
@@ -550,11 +608,15 @@ def manual_region(
     if full_shape is not None and part != tuple(t.shape):
         why = f"expected {part}, which is each device's part of it, got {tuple(t.shape)}"
         raise _cannot_lie(what, mesh, partition_spec, full_shape, why)
+    t = _not_as_part(t)
     if mesh.size() == 1:
         moved = t.clone()
     else:
         shape = None if full_shape is None else torch.Size(full_shape)
         moved = _Manual.apply(t, _text(what, spec), shape)  # type: ignore[no-untyped-call]
+    if full_shape is None:
+        with torch._C.DisableTorchFunctionSubclass():
+            moved = _as_part(moved)
     place(what, moved, spec, is_manual=full_shape is None)
     return moved
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import torch
 import torch.distributed as dist
 from torch import nn
 
 from torch_xla._spmd import gradients, mode, placements, sharding
-from torch_xla._torch import mixed_precision, stand_ins
+from torch_xla._torch import gathering, mixed_precision, stand_ins
 
 
 @dataclasses.dataclass
@@ -32,7 +34,7 @@ class _Options:
         if type(self.reshard_after_forward) is int:
             _refuse(
                 f"reshard_after_forward={self.reshard_after_forward}",
-                "XLA decides when parameters are gathered; pass True, False or None",
+                "parameters are gathered whole or kept whole; pass True, False or None",
             )
         if self.offload_policy is not None and hasattr(self.offload_policy, "pin_memory"):
             _refuse(
@@ -91,7 +93,7 @@ def _placed(options: _Options, parameter: nn.Parameter) -> Sequence[Any]:
     return [*[Replicate()] * num_alike, *[shard or Shard(0)] * num_split]
 
 
-def _split(options: _Options, parameter: nn.Parameter) -> stand_ins.Shardings:
+def _split(options: _Options, parameter: nn.Parameter) -> gathering.Shardings:
     """Annotate a parameter; how it lies then, and where it is used."""
     mesh, _, _ = _shard_mesh(options)
     gradients.leave(parameter)  # stand_ins.py places those of a module all at once
@@ -99,7 +101,15 @@ def _split(options: _Options, parameter: nn.Parameter) -> stand_ins.Shardings:
     parts = sharding.sharding_of(parameter)
     assert parts is not None  # as it was just said
     whole = placements.spec_on("fully_shard", parameter, mesh, None)
-    return stand_ins.Shardings(sharding.text_of_spec(parts), sharding.text_of_spec(whole))
+    waits = parameter.dim() > 1 and sharding.has_equal_parts(parts, parameter.shape)
+    axes = sharding.axes_of(parts) - sharding.axes_of(whole)
+    batch = sharding.ShardingSpec(parts.mesh, (tuple(sorted(axes)),))
+    return gathering.Shardings(
+        sharding.text_of_spec(parts),
+        sharding.text_of_spec(whole),
+        sharding.text_of_spec(batch) if waits else None,
+        math.prod(parts.mesh.mesh_shape[axis] for axis in axes),
+    )
 
 
 def _annotate(torchs: Any, module: Any, options: _Options) -> Any:
@@ -111,6 +121,7 @@ def _annotate(torchs: Any, module: Any, options: _Options) -> Any:
     modules = [module] if isinstance(module, nn.Module) else _get_root_modules(list(module))
     ignored = {id(p) for p in options.ignored_params or ()}
     _, _, num_split = _shard_mesh(options)
+    gathering.prepare(torch.device("xla", 0))
     for each in modules:
         each.to("xla")
         managed = list(_managed(torchs, each, ignored))
@@ -118,7 +129,10 @@ def _annotate(torchs: Any, module: Any, options: _Options) -> Any:
         parameters: list[Any] = [getattr(owner, name) for owner, name in managed]
         shardings = {p: _split(options, p) for p in parameters if num_split and p.dim() > 0}
         is_split = mode.runtime_device_count() > 1
-        stand_ins.install(each, managed, dtype, shardings if is_split else {})
+        stand_in_options = stand_ins.StandInOptions(
+            dtype, shardings if is_split else {}, options.reshard_after_forward
+        )
+        stand_ins.install(each, stand_in_options, managed)
     # Its methods are those of a state that manages nothing.
     state = torchs.fully_shard.state(modules[0])
     for each in modules:

@@ -21,6 +21,7 @@ from torch_xla._spmd.placements import (
 )
 from torch_xla._spmd.sharding import (
     MarkShardingFunction as MarkShardingFunction,
+    Part,
     PartitionSpec,
     ShardingSpec,
     ShardingType,
@@ -195,6 +196,9 @@ class XLAShardedTensor(torch.Tensor):
             return value.global_tensor
 
         args, kwargs = pytree.tree_map(whole, (args, kwargs or {}))
+        if any(isinstance(t, Part) for t in pytree.tree_leaves((args, kwargs))):
+            result = func(*args, **kwargs)  # which is checked there
+            return cls(result) if func is torch.Tensor.detach else wrappers.get(id(result), result)
         with torch._C.DisableTorchFunctionSubclass():
             result = func(*args, **kwargs)
         if func is torch.Tensor.detach:  # nn.Parameter wants the class that it was given
@@ -288,7 +292,8 @@ def enable_manual_sharding(
     """Let the code that follows see, as `global_tensor` of the result, each device's part of a
     tensor: it has the part's shape, and each device computes with its own. Nothing is exchanged
     until `disable_manual_sharding`; tensors that take part have to be parts too, or whole on all
-    devices. Gradients pass. A read gives the first device's part, `local_shards` all of them.
+    devices: one of which it is said or known that it is split is a ValueError. Gradients pass. A
+    read gives the first device's part, `local_shards` all of them.
 
     Args:
         t: the tensor.
