@@ -28,8 +28,9 @@ def functionals() -> list[OpInfo]:
     return [op for op in op_samples.entries() if op.name.startswith("nn.functional.")]
 
 
-def _batches(values: Any) -> Iterator[Any]:
-    """The nest with as many times the first tensor's batch, and so of all tensors that have it."""
+def _batches(values: Any) -> Iterator[tuple[int, Any]]:
+    """The nest with as many times the first tensor's batch, and so of all tensors that have it; and
+    how large that is."""
     tensors = [t for t in op_samples.tensors(values) if t.dim() > 0]
     size = tensors[0].shape[0] if tensors else 0
 
@@ -39,7 +40,7 @@ def _batches(values: Any) -> Iterator[Any]:
         return torch.cat([x.detach()] * times).requires_grad_(x.requires_grad)
 
     for times in _TIMES if size else ():
-        yield tree_map(lambda x, times=times: repeat(x, times), values)
+        yield times * size, tree_map(lambda x, times=times: repeat(x, times), values)
 
 
 def _compiled(function: Callable[..., Any]) -> Any:
@@ -58,13 +59,13 @@ def _functional_problems(op: OpInfo, dtype: torch.dtype, most: int | None) -> It
 
     for index, sample in enumerate(op_samples.samples(op, dtype, with_grad, most)):
         compiled = _compiled(lambda *args, **kwargs: op.op(*args, **kwargs))
-        for parts in _batches((sample.input, sample.args, sample.kwargs)):
+        for size, parts in _batches((sample.input, sample.args, sample.kwargs)):
             batch = SampleInput(parts[0], args=parts[1], kwargs=parts[2])
             try:
                 expected = results(op.op, batch)
             except Exception:  # the CPU refuses it: nothing to compare with
                 continue
-            what = f"sample {index}, first size {op_samples.tensors(parts)[0].shape[0]}"
+            what = f"sample {index}, batch of {size}"
             try:
                 actual = results(compiled, op_samples.moved(batch))
             except Exception as error:
@@ -94,12 +95,12 @@ def _module_problems(info: ModuleInfo, dtype: torch.dtype, most: int | None) -> 
         if any(torch.nn.parameter.is_lazy(p) for p in module.parameters()):
             module(*forward.args, **forward.kwargs)
         compiled = _compiled(copy.deepcopy(module).to("xla"))
-        for args, kwargs in _batches((forward.args, forward.kwargs)):
+        for size, (args, kwargs) in _batches((forward.args, forward.kwargs)):
             try:
                 expected = modules.call(module, FunctionInput(*args, **kwargs))
             except Exception:  # the CPU refuses it: nothing to compare with
                 continue
-            what = f"input {index}, first size {op_samples.tensors(args)[0].shape[0]}"
+            what = f"input {index}, batch of {size}"
             try:
                 there: Any = op_samples.to_device((args, kwargs))
                 actual = modules.call(compiled, FunctionInput(*there[0], **there[1]))
