@@ -265,24 +265,43 @@ bool is_complex_number(const c10::IValue& value) {
                      [](const c10::IValue& element) { return element.isComplexDouble(); });
 }
 
+// What tensors of float16 and a complex one without dimensions, or a complex number, make has no type
+// in XLA.
+bool is_complex_half(const graph::Entry& entry, bool has_complex_number) {
+  if (has_complex_number) return entry.operands[0]->shape.dtype == base::DType::kFloat16;
+  bool has_half = false;
+  bool has_complex = false;
+  for (const graph::TensorType* operand : entry.operands) {
+    const auto& [dtype, dims] = operand->shape;
+    if (dims.empty()) {
+      has_complex |= base::is_complex(dtype);
+    } else if (dtype == base::DType::kFloat16) {
+      has_half = true;
+    } else if (base::is_floating(dtype) || base::is_complex(dtype)) {
+      return false;
+    }
+  }
+  return has_half && has_complex;
+}
+
 // Kernels whose results are real refuse imaginary parts, and so do we the numbers that have a place
 // for one: what it holds may change from call to call.
 void check_complex_numbers(const Operator& op, const graph::Entry& entry,
                            const torch::jit::Stack& stack,
                            const std::vector<const graph::TensorType*>& types) {
+  if (types.empty() || types[0] == nullptr) return;
   const auto arguments = torch::jit::last(stack, op.arguments.size());
-  if (types.empty() || types[0] == nullptr ||
-      std::none_of(arguments.begin(), arguments.end(), is_complex_number)) {
-    return;
+  const bool has_complex_number =
+      std::any_of(arguments.begin(), arguments.end(), is_complex_number);
+  base::DType dtype = types[0]->shape.dtype;
+  if (has_complex_number) {
+    // A comparison in place compares what it is given, and writes a bool as what it writes to.
+    if (op.kind == OpKind::kInPlace) dtype = infer_by_lowering(entry)[0]->shape.dtype;
+    TORCH_CHECK(base::is_complex(dtype) || dtype == base::DType::kBool,
+                "value cannot be converted to type ", to_scalar_type(dtype), " without overflow");
   }
-  // A comparison in place compares what it is given, and writes a bool as what it writes to.
-  const base::DType dtype = op.kind == OpKind::kInPlace ? infer_by_lowering(entry)[0]->shape.dtype
-                                                        : types[0]->shape.dtype;
-  TORCH_CHECK(base::is_complex(dtype) || dtype == base::DType::kBool,
-              "value cannot be converted to type ", to_scalar_type(dtype), " without overflow");
   const bool promotes = op.is_pointwise || op.lowering->is_foreach;
-  if (promotes && base::is_complex(dtype) &&
-      entry.operands[0]->shape.dtype == base::DType::kFloat16) {
+  if (promotes && base::is_complex(dtype) && is_complex_half(entry, has_complex_number)) {
     to_dtype(at::kComplexHalf);  // says that there is none
   }
 }

@@ -130,7 +130,7 @@ std::string report_of(const std::vector<std::string>& metrics,
   return out.str();
 }
 
-std::string quoted(std::string_view text) {
+std::string json_string(std::string_view text) {
   std::string out = "\"";
   for (const char c : text) {
     if (static_cast<unsigned char>(c) < 0x20) {
@@ -148,7 +148,7 @@ std::string json_number(double value) { return printf_string("%.17g", value); }
 std::string json_of(const MetricData& data) {
   static constexpr std::array kKindNames = {"time_ns", "bytes", "number"};
   const Summary summary = summarize(data);
-  std::string out = "{\"kind\": " + quoted(kKindNames[static_cast<std::size_t>(data.kind)]);
+  std::string out = "{\"kind\": " + json_string(kKindNames[static_cast<std::size_t>(data.kind)]);
   out += ", \"total_samples\": " + std::to_string(data.total_samples);
   out += ", \"accumulator\": " + json_number(data.accumulator);
   if (summary.samples_per_second) {
@@ -158,7 +158,8 @@ std::string json_of(const MetricData& data) {
   out += ", \"percentiles\": {";
   const char* separator = "";
   for (const Percentile& p : summary.percentiles) {
-    out += separator + quoted(printf_string("%g", p.fraction * 100)) + ": " + json_number(p.value);
+    out += separator + json_string(printf_string("%g", p.fraction * 100)) + ": " +
+           json_number(p.value);
     separator = ", ";
   }
   return out + "}}";
@@ -200,7 +201,7 @@ std::string metrics_report_json() {
   for (const std::string& name : metric_names()) {
     const auto data = metric_data(name);
     if (!data) continue;
-    out += separator + quoted(name) + ": " + json_of(*data);
+    out += separator + json_string(name) + ": " + json_of(*data);
     separator = ", ";
   }
   out += "}, \"counters\": {";
@@ -208,7 +209,7 @@ std::string metrics_report_json() {
   for (const std::string& name : counter_names()) {
     const auto value = counter_value(name);
     if (!value) continue;
-    out += separator + quoted(name) + ": " + std::to_string(*value);
+    out += separator + json_string(name) + ": " + std::to_string(*value);
     separator = ", ";
   }
   return out + "}}";

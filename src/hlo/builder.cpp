@@ -96,11 +96,12 @@ void Builder::add_module_operation(std::string_view text) {
 }
 
 void Builder::set_location(std::string_view location) {
-  location_ = location.empty() ? "" : " loc(" + quoted(location) + ")";
+  location_ = location.empty() ? "" : " loc(" + string_literal(location) + ")";
 }
 
 void Builder::set_location(std::string_view name, std::string_view file, int line) {
-  location_ = base::str(" loc(", quoted(name), "(", quoted(file), ":", line, ":0))");
+  location_ =
+      base::str(" loc(", string_literal(name), "(", string_literal(file), ":", line, ":0))");
 }
 
 void Builder::check_operands(std::string_view name, std::span<const Value> operands) const {
@@ -293,7 +294,7 @@ void Builder::define_function(const std::string& name, const std::vector<Type>& 
     const Values results = body(values);
     append_return("func.return", results);
     text = std::move(body_);
-    header = "func.func private @" + quoted(name) + "(";
+    header = "func.func private @" + string_literal(name) + "(";
     for (std::size_t i = 0; i < values.size(); ++i) {
       if (i > 0) header += ", ";
       append_value(header, values[i]);
@@ -334,7 +335,7 @@ const std::vector<Type>& Builder::function_results(const std::string& name,
 
 Values Builder::call(const std::string& name, const Values& operands) {
   const std::vector<Type>& results = function_results(name, operands);
-  return op("func.call", operands, results, "callee = @" + quoted(name));
+  return op("func.call", operands, results, "callee = @" + string_literal(name));
 }
 
 std::string Builder::finish(std::span<const Value> results, std::string_view name) {
@@ -344,7 +345,7 @@ std::string Builder::finish(std::span<const Value> results, std::string_view nam
   if (!module_attributes_.empty()) out += " attributes {" + module_attributes_ + "}";
   out += " {\n" + module_operations_;
   out.reserve(out.size() + body_.size() + functions_text_.size() + 64 * parameters_.size() + 256);
-  out += "func.func public @" + quoted(name) + "(";
+  out += "func.func public @" + string_literal(name) + "(";
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const Parameter& parameter = parameters_[i];
     if (i > 0) out += ", ";

@@ -145,13 +145,13 @@ Values custom_call(Builder& builder, const Values& operands, const CustomCall& c
   require(!call.call_target_name.empty(), kName, "needs a call_target_name");
   require(call.api_version == 4 || call.backend_config.empty(), kName,
           "attributes need api_version 4, got ", call.api_version);
-  std::string properties = "call_target_name = " + quoted(call.call_target_name);
+  std::string properties = "call_target_name = " + string_literal(call.call_target_name);
   properties += ", has_side_effect = ";
   properties += boolean(call.has_side_effect);
   properties += ", api_version = " + integer_attribute(call.api_version, "i32");
   properties += ", backend_config = ";
   properties += call.api_version == 4 ? dictionary_attribute(call.backend_config)
-                                      : quoted(call.backend_config_text);
+                                      : string_literal(call.backend_config_text);
   if (!call.output_operand_aliases.empty()) {
     properties += ", output_operand_aliases = " + aliases_property(call, operands.size());
   }
@@ -182,9 +182,10 @@ Values composite(const Values& operands, const std::string& name, const std::str
   Builder& builder = operands[0].builder();
   const std::vector<Type> results = builder.function_results(decomposition, operands);
   return builder.op(kName, operands, results,
-                    "name = " + quoted(name) + ", composite_attributes = " +
-                        dictionary_attribute(attributes) + ", decomposition = @" +
-                        quoted(decomposition) + ", version = " + integer_attribute(version, "i32"));
+                    "name = " + string_literal(name) +
+                        ", composite_attributes = " + dictionary_attribute(attributes) +
+                        ", decomposition = @" + string_literal(decomposition) +
+                        ", version = " + integer_attribute(version, "i32"));
 }
 
 }  // namespace torch_xla::hlo

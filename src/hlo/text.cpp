@@ -40,7 +40,7 @@ struct AttributeText {
   std::string operator()(std::int64_t value) const { return integer_attribute(value); }
   std::string operator()(float value) const { return float_attribute(value, "f32"); }
   std::string operator()(double value) const { return float_attribute(value, "f64"); }
-  std::string operator()(const std::string& value) const { return quoted(value); }
+  std::string operator()(const std::string& value) const { return string_literal(value); }
   std::string operator()(const std::vector<std::int64_t>& values) const {
     return array_attribute(values);
   }
@@ -85,7 +85,7 @@ std::string type_text(const Type& type) {
   return out;
 }
 
-std::string quoted(std::string_view text) {
+std::string string_literal(std::string_view text) {
   static constexpr std::string_view kHexDigits = "0123456789ABCDEF";
   std::string out = "\"";
   for (const char c : text) {
@@ -153,7 +153,7 @@ std::string matrix_attribute(const Padding& rows) {
 std::string dictionary_attribute(const Attributes& attributes) {
   std::string out = "{";
   append_joined(out, attributes, [&](const std::pair<std::string, Attribute>& attribute) {
-    out += quoted(attribute.first);
+    out += string_literal(attribute.first);
     out += " = ";
     out += std::visit(AttributeText{}, attribute.second);
   });

@@ -20,7 +20,7 @@ void append_float(std::string& out, double value);
 // "tensor<2x3xf32>"
 std::string type_text(const Type& type);
 // "\"name\"", with escapes.
-std::string quoted(std::string_view text);
+std::string string_literal(std::string_view text);
 // "7 : i64"
 std::string integer_attribute(std::int64_t value, std::string_view type = "i64");
 // "array<i64: 1, 2>"

@@ -87,9 +87,15 @@ def operands(device):
     yield from [("True", True), ("2", 2), ("2.5", 2.5), ("1j", 1j)]
 
 
+def where(a, b):
+    return torch.where(torch.ones(2, dtype=torch.bool, device=a.device), a, b)
+
+
 @pytest.mark.usefixtures("quick_compilation")
 @pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental")
-@pytest.mark.parametrize("op", [torch.add, torch.mul, torch.true_divide, torch.eq, torch.maximum])
+@pytest.mark.parametrize(
+    "op", [torch.add, torch.mul, torch.true_divide, torch.eq, torch.maximum, where]
+)
 def test_promotion_of_every_pair(op):
     pairs = []
     for (name, a), (_, xa) in zip(operands("cpu"), operands("xla"), strict=True):

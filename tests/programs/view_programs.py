@@ -271,7 +271,10 @@ class ProgramMaker:
     def copy(self) -> str:
         name = self.tensor()
         t = self.value(name)
-        other = self.like(t.shape, self.rng.choice([t.dtype, self.dtype()]))
+        dtype = self.rng.choice([t.dtype, self.dtype()])
+        if {t.dtype, dtype} == {torch.float16, torch.complex64}:
+            dtype = t.dtype  # complex32, where one is of no dimensions, is no type of XLA's
+        other = self.like(t.shape, dtype)
         dim = self.dim(t)
         text = self.rng.choice(
             [
