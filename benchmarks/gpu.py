@@ -56,6 +56,8 @@ def measure(name: str, side: str, samples: int, steps: int) -> dict[str, float]:
         device = torch_xla.device()
     model, loss_of = MODELS[name](device)
     model = model.to(device)
+    if side == "xla":
+        torch_xla.sync(wait=True)  # what the data is made by is no part of the first step
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
     called = torch.compile(model) if side == "torch.compile" else model
 

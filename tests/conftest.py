@@ -62,6 +62,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _ByFile | No
     return _ByFile(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
+@pytest.fixture(autouse=True, scope="session")
+def whole_products() -> None:
+    """As the CPU has them: other hardware multiplies float32 in fewer bits unless asked."""
+    if torch_xla.runtime.device_type() != "CPU":
+        torch_xla.backends.set_mat_mul_precision("highest")
+
+
 @pytest.fixture(autouse=True, scope="module")
 def short_collections() -> Iterator[None]:
     """What lives before a file's first test, all imported modules above all, is left out when

@@ -265,8 +265,8 @@ bool is_complex_number(const c10::IValue& value) {
                      [](const c10::IValue& element) { return element.isComplexDouble(); });
 }
 
-// What tensors of float16 and a complex one without dimensions, or a complex number, make has no type
-// in XLA.
+// What tensors of float16 and a complex one without dimensions, or a complex number, make has no
+// type in XLA.
 bool is_complex_half(const graph::Entry& entry, bool has_complex_number) {
   if (has_complex_number) return entry.operands[0]->shape.dtype == base::DType::kFloat16;
   bool has_half = false;

@@ -28,7 +28,7 @@ def product_text(device):
 
 
 def test_precision_reaches_products_and_the_compile_key(device, precision):
-    assert backends.get_mat_mul_precision() == "default"
+    precision("default")
     assert "precision_config" not in product_text(device)
     for name in ("high", "highest"):
         torch_xla.runtime.clear_computation_cache()
