@@ -4,6 +4,7 @@
 #include <ATen/ops/full.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
+#include <algorithm>
 #include <map>
 #include <mutex>
 #include <utility>
@@ -57,11 +58,38 @@ std::string name_of_group(const c10::IValue& value) {
   return value.toCustomClass<c10d::ProcessGroup>()->getGroupName();
 }
 
+std::string name_of_reduction(const c10::IValue& value) {
+  if (value.isString()) return value.toStringRef();
+  using Reduction = c10d::ReduceOp;
+  switch (value.toCustomClass<Reduction>()->op_) {
+    case Reduction::SUM: return "sum";
+    case Reduction::AVG: return "avg";
+    case Reduction::PRODUCT: return "product";
+    case Reduction::MIN: return "min";
+    case Reduction::MAX: return "max";
+    case Reduction::BAND: return "band";
+    case Reduction::BOR: return "bor";
+    case Reduction::BXOR: return "bxor";
+    case Reduction::PREMUL_SUM: return "premul_sum";
+    case Reduction::UNUSED: return "unused";
+  }
+  return "unknown";
+}
+
+std::optional<std::size_t> find_reduction(const Operator& op) {
+  const auto& args = op.schema.args;
+  const auto found = std::ranges::find(args, "reduce_op", &ArgSchema::name);
+  if (found == args.end()) return std::nullopt;
+  return static_cast<std::size_t>(found - args.begin());
+}
+
 }  // namespace
 
 CollectiveKernel::CollectiveKernel(std::unique_ptr<Operator> op)
     // The token is last, behind the schema's own arguments, of which the group is.
-    : group_argument_(op->schema.args.size() - 2), kernel_(std::move(op)) {}
+    : group_argument_(op->schema.args.size() - 2),
+      reduction_argument_(find_reduction(*op)),
+      kernel_(std::move(op)) {}
 
 void CollectiveKernel::operator()(const c10::OperatorHandle& handle, c10::DispatchKeySet keys,
                                   torch::jit::Stack* stack) {
@@ -72,6 +100,10 @@ void CollectiveKernel::operator()(const c10::OperatorHandle& handle, c10::Dispat
   TORCH_CHECK_NOT_IMPLEMENTED(group.ends_with("/1") || runtime::has_host_kernels(), op,
                               ": processes with devices of the platform '", runtime::platform(),
                               "' can't exchange anything yet");
+  if (reduction_argument_.has_value()) {
+    c10::IValue& reduction = (*stack)[stack->size() - 1 - group_argument_ + *reduction_argument_];
+    reduction = name_of_reduction(reduction);
+  }
   stack->back() = group;
   stack->emplace_back(token);
   kernel_(handle, keys, stack);

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,7 +14,8 @@
 
 namespace torch_xla::aten {
 
-// Records the operator: names its group as programs do, and adds the device's token.
+// Records the operator: names its group and its reduction as programs do, and adds the device's
+// token.
 class CollectiveKernel final : public c10::OperatorKernel {
  public:
   explicit CollectiveKernel(std::unique_ptr<Operator> op);
@@ -22,6 +24,7 @@ class CollectiveKernel final : public c10::OperatorKernel {
 
  private:
   std::size_t group_argument_;
+  std::optional<std::size_t> reduction_argument_;
   RecordingKernel kernel_;
 };
 

@@ -170,11 +170,11 @@ bool plan_arguments(Operator& op, std::string* why) {
   return false;
 }
 
-// Every collective writes the token, an argument that no schema has. Groups are told by name,
-// though some torch's schemas take the group itself too.
+// Every collective writes the token, an argument that no schema has. Groups and reductions are told
+// by name, though some torch's schemas take the objects too.
 void add_token(Operator& op) {
   for (ArgSchema& arg : op.schema.args) {
-    if (arg.name == "group_name") arg.kind = ArgKind::kString;
+    if (arg.name == "group_name" || arg.name == "reduce_op") arg.kind = ArgKind::kString;
   }
   ArgSchema token;
   token.name = "token";

@@ -23,7 +23,7 @@ struct Sizes {
   std::vector<bool> is_dimension;
 };
 
-// None of a graph with regions: what is in them has sizes of its own.
+// None of a graph with regions: what is in them has sizes of its own. Of calls see inlined.h.
 std::optional<Sizes> sizes_of(const Trace& trace);
 
 // Calls `visit` with a reference to each integer of an argument: sizes, dimensions, numbers that do

@@ -32,16 +32,12 @@ std::string describe(const graph::Trace& trace) {
                    trace.steps.size(), " operations");
 }
 
-// The variables of a bounded program are counted behind the trace's numbers.
 std::vector<std::uint64_t> numbers_at(const Plan& plan,
                                       const std::vector<std::uint32_t>& positions) {
-  const std::vector<std::uint64_t>& of_trace = plan.trace.numbers;
+  const std::vector<std::uint64_t>& all = plan.numbers.empty() ? plan.trace.numbers : plan.numbers;
   std::vector<std::uint64_t> numbers;
   numbers.reserve(positions.size());
-  for (const std::uint32_t position : positions) {
-    numbers.push_back(position < of_trace.size() ? of_trace[position]
-                                                 : plan.variables[position - of_trace.size()]);
-  }
+  for (const std::uint32_t position : positions) numbers.push_back(all[position]);
   return numbers;
 }
 
@@ -140,7 +136,7 @@ void find_program(const std::shared_ptr<Launch>& launch, Plan& plan, RunKind kin
                                 launch->device->placement().is_portable();
     found = client().programs().find(
         plan.trace, std::move(spec), [&] { uncompiled.list(); }, may_be_bounded);
-    plan.variables = found.variables;
+    plan.numbers = found.numbers;
     last.key = found.key;
   });
   if (!CompileCache::is_ready(found.program)) {

@@ -26,8 +26,8 @@ struct Plan {
   // An array per root, pending; whoever holds the plan must launch or fail them.
   std::vector<ArrayPtr> outputs;
   std::vector<ops::Donation> donations;
-  // Of a bounded program, once it is found: the values of its variables.
-  std::vector<std::uint64_t> variables;
+  // Of a bounded program, once it is found: in the place of the trace's numbers.
+  std::vector<std::uint64_t> numbers;
   // Leaves of a barrier's trace that are to be filled before it is launched.
   std::vector<Birth> births;
   // Of a barrier: what the new values of aliases replace, and nodes that let go of their operands,

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/metrics.h"
 #include "base/settings.h"
+#include "graph/inlined.h"
 #include "ops/lower.h"
 #include "runtime/client.h"
 #include "runtime/compile.h"
@@ -182,7 +183,9 @@ bool Programs::find_bounded(const graph::Trace& trace, ProgramSpec spec,
   static base::Counter& compiled = base::counter("BoundedCompile");
   static base::Counter& refused = base::counter("BoundedRefusal");
   const bool are_all = bounded_sizes.value_or(base::settings().bounded_sizes());
-  std::optional<BoundedGraph> graph = bounded_graphs_.see(trace, /*growing_alone=*/!are_all);
+  const std::optional<graph::Trace> inlined = graph::inlined(trace);
+  const graph::Trace& whole = inlined.has_value() ? *inlined : trace;
+  std::optional<BoundedGraph> graph = bounded_graphs_.see(whole, /*growing_alone=*/!are_all);
   if (!graph.has_value()) return false;
   spec.program = graph->key;
   const base::Hash128 key = key_of(spec);
@@ -190,7 +193,7 @@ bool Programs::find_bounded(const graph::Trace& trace, ProgramSpec spec,
     found.program = cache_.look_up_or_compile(key, [&] {
       const auto seconds = std::make_shared<double>(-1);
       CompileCache::Compile compile =
-          begin_compiling(trace, spec, graph->numbers, seconds, &graph->bounds);
+          begin_compiling(whole, spec, graph->numbers, seconds, &graph->bounds);
       if (before_compiling) before_compiling();
       compiled.add();
       found.compile_seconds = seconds;
@@ -205,7 +208,8 @@ bool Programs::find_bounded(const graph::Trace& trace, ProgramSpec spec,
     return false;
   }
   found.key = key;
-  found.variables = std::move(graph->values);
+  found.numbers = whole.numbers;
+  found.numbers.insert(found.numbers.end(), graph->values.begin(), graph->values.end());
   return true;
 }
 

@@ -37,8 +37,9 @@ struct FoundProgram {
   base::Hash128 key;
   // When it is there: null or negative if it was not compiled for this.
   std::shared_ptr<const double> compile_seconds = nullptr;
-  // Of a bounded program: the values of its variables, which follow the trace's numbers.
-  std::vector<std::uint64_t> variables = {};
+  // Of a bounded program: what its launch is given in the place of the trace's numbers. Those of
+  // its calls' regions are among them, and its variables' values.
+  std::vector<std::uint64_t> numbers = {};
 
   bool was_compiled() const { return compile_seconds != nullptr && *compile_seconds >= 0; }
 };
@@ -57,7 +58,7 @@ class Programs {
   // never were seen to differ: `spec.program` is found out here. Lowers it in this thread, once it
   // has called `before_compiling`, if the program is new. Throws if it can't be lowered.
   // Where `may_be_bounded`, a graph that came with other sizes before may be given a program for
-  // all sizes up to a bound: its launch must be given `variables` behind the trace's numbers.
+  // all sizes up to a bound.
   FoundProgram find(const graph::Trace& trace, ProgramSpec spec,
                     const std::function<void()>& before_compiling = {},
                     bool may_be_bounded = false);

@@ -84,14 +84,14 @@ def test_another_size_is_another_program():
         torch.testing.assert_close(compiled(x).cpu(), x.cpu().sin() + 1)
 
 
-def test_first_size_that_asks_for_another_program_is_reported(caplog):
+def test_first_size_that_asks_for_another_recording_is_reported(caplog):
     compiled = torch.compile(lambda t: t.sin() + 1, backend="openxla", dynamic=True)
     with caplog.at_level("INFO", logger="torch_xla"):
         for size in (3, 4, 3, 5):
             compiled(torch.ones(size, device="xla"))
-    reports = [r for r in caplog.records if "no dynamic shapes" in r.getMessage()]
+    reports = [r for r in caplog.records if "for each size" in r.getMessage()]
     assert [r.levelname for r in reports] == ["WARNING", "INFO"]
-    assert "[4] asks for another program than [3] (2 for this graph" in reports[0].getMessage()
+    assert "[4] asks for another recording than [3] (2 for this graph" in reports[0].getMessage()
     assert "test_dynamo.py:" in reports[0].getMessage()
 
 

@@ -7,8 +7,13 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from counts import counted
 from torch import Tensor, nn
 from torch.nn import functional as nnf
+from with_settings import setting
+
+import torch_xla
+from torch_xla.debug import metrics
 
 _CASES: dict[str, tuple[Callable[..., Tensor], Callable[[int], tuple[Tensor, ...]]]] = {
     "matmul": (torch.matmul, lambda n: (torch.randn(n, 2, 3), torch.randn(3, 2))),
@@ -74,6 +79,50 @@ def test_modules_take_other_sizes(name):
     compiled = torch.compile(copy.deepcopy(module).to("xla"), backend="openxla")
     for size in (2, 3, 7):
         check(compiled, module, (torch.randn(size, *shape),))
+
+
+def attend(x: Tensor) -> Tensor:
+    return nnf.scaled_dot_product_attention(x[:, None], x[:, None], x[:, None] * 2).softmax(-1)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "want"),
+    [(range(5, 25), 6), ((8, 30, 17, 9, 25, 31, 28), 9)],
+    ids=["grow", "leap"],
+)
+def test_sizes_that_change_share_programs(sizes, want):
+    # Forward, backward, and what is outside: of the first size, of another one if they leap,
+    # and of all up to the bound.
+    torch._dynamo.reset()
+    torch_xla._XLAC._clear_compilation_cache()
+    torch.manual_seed(0)
+    compiled = torch.compile(attend, backend="openxla", dynamic=True)
+    programs = 0
+    for size in sizes:
+        x = torch.randn(2, size, 4)
+        on_xla = x.to("xla").requires_grad_()
+        x.requires_grad_()
+        with counted() as counts:
+            compiled(on_xla).square().sum().backward()
+            torch_xla.sync()
+        programs += counts.compiled
+        attend(x).square().sum().backward()
+        torch.testing.assert_close(on_xla.grad.cpu(), x.grad, rtol=1e-4, atol=1e-5)
+    assert programs == want
+    assert metrics.counter_value("BoundedRefusal") is None
+
+
+def test_each_size_is_a_program_if_that_is_asked_for():
+    torch._dynamo.reset()
+    torch_xla._XLAC._clear_compilation_cache()
+    compiled = torch.compile(attend, backend="openxla", dynamic=True)
+    programs = 0
+    with setting(bounded_growth=False), torch.no_grad():
+        for size in range(5, 11):
+            with counted() as counts:
+                compiled(torch.randn(2, size, 4).to("xla"))
+            programs += counts.compiled
+    assert programs == 6
 
 
 def test_export_with_a_size_that_is_a_symbol(device):

@@ -15,6 +15,7 @@ from with_settings import setting
 
 import torch_xla
 from torch_xla.debug import metrics
+from torch_xla.experimental.assume_pure import assume_pure
 from torch_xla.utils import dlpack
 
 GROWING = range(5, 45)
@@ -180,6 +181,29 @@ def test_random_numbers_are_those_of_each_size(name: str):
     assert metrics.counter_value("BoundedCompile") == 1
     assert len({float(each.real.double().mean()) for each in got}) > len(got) // 2
     # Functions of the same bits may round otherwise in another program.
+    torch.testing.assert_close(got, want, rtol=1e-6, atol=1e-6)
+
+
+def test_captured_functions_are_no_hindrance():
+    # A call in a call, and random keys of both, which follow the call's own.
+    inner = assume_pure(lambda x: functional.dropout(x + 0.25, 0.5).cumsum(1))
+
+    def noisy(x: Tensor) -> Tensor:
+        return torch.rand_like(x) + inner(inner(x) * torch.rand_like(x) * 3)
+
+    outer = assume_pure(noisy)
+
+    def numbers() -> list[Tensor]:
+        torch.manual_seed(7)
+        return [outer(torch.ones(2, n, 4).to("xla") * 2).cpu() for n in GROWING]
+
+    with setting(bounded_sizes=False, bounded_growth=False):
+        want = numbers()
+    torch_xla._XLAC._clear_compilation_cache()
+    with counted() as counts:
+        got = numbers()
+    assert counts.compiled == 2
+    assert metrics.counter_value("BoundedCompile") == 1
     torch.testing.assert_close(got, want, rtol=1e-6, atol=1e-6)
 
 

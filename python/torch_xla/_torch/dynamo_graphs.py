@@ -6,15 +6,17 @@ key and launches it: the tensors of the model are not walked, whatever its size.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 
 from torch_xla import _XLAC
 from torch_xla._capture import regions
+from torch_xla._settings import settings
 
 _log = logging.getLogger("torch_xla")
 Graph = Callable[..., Any]
@@ -97,6 +99,18 @@ def _program(model: Callable[..., Any], args: Sequence[Any], keeps_views: bool) 
     return lambda *args: regions.unflat(call(*args), result_rest)
 
 
+@contextlib.contextmanager
+def _sizes_may_be_bounded() -> Iterator[None]:
+    """However they change, as Dynamo takes them for variables; unless users want each a program."""
+    before = _XLAC._set_thread_bounded_sizes(True)
+    if before is False or not settings.bounded_growth:
+        _XLAC._set_thread_bounded_sizes(before)
+    try:
+        yield
+    finally:
+        _XLAC._set_thread_bounded_sizes(before)
+
+
 def extract_compiled_graph(
     xla_model: torch.fx.GraphModule, xla_args: Sequence[Any], keeps_views: bool = False
 ) -> Any:
@@ -105,8 +119,9 @@ def extract_compiled_graph(
     Args:
         xla_model: takes and returns tensors, numbers and None.
         xla_args: the first call's arguments. Later tensors must be of the same types; numbers may
-            differ, for another program each. The first that asks for another one is reported by a
-            warning of the logger "torch_xla", the rest by its infos.
+            differ, for another recording each. The first that asks for another one is reported by a
+            warning of the logger "torch_xla", the rest by its infos. Recordings that differ in
+            sizes alone share programs, as `torch_xla.compile(dynamic=True)` makes them.
         keeps_views: results that share memory share it after each call too. Without, each has its
             own, and is ready for the next graph: what autograd saves needs no more.
 
@@ -139,11 +154,13 @@ def extract_compiled_graph(
                 now = [arg for arg in args if isinstance(arg, (int, float))]
                 _log.log(
                     logging.WARNING if len(programs) == 2 else logging.INFO,
-                    "torch.compile: a program for each size and number: there are no dynamic "
-                    "shapes, so that %s asks for another program than %s (%d for this graph so "
-                    "far, at %s)", now, numbers, len(programs), _XLAC._user_line()
+                    "torch.compile: the graph is recorded for each size and number, so that %s "
+                    "asks for another recording than %s (%d for this graph so far, at %s); the "
+                    "programs of sizes are bounded where they can be",
+                    now, numbers, len(programs), _XLAC._user_line()
                 )  # fmt: skip
-        return found(*args)
+        with _sizes_may_be_bounded():
+            return found(*args)
 
     return call
 
