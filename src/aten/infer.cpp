@@ -265,23 +265,26 @@ bool is_complex_number(const c10::IValue& value) {
                      [](const c10::IValue& element) { return element.isComplexDouble(); });
 }
 
-// What tensors of float16 and a complex one without dimensions, or a complex number, make has no
-// type in XLA.
-bool is_complex_half(const graph::Entry& entry, bool has_complex_number) {
-  if (has_complex_number) return entry.operands[0]->shape.dtype == base::DType::kFloat16;
-  bool has_half = false;
+// Of tensors with dimensions beside a complex number, or a complex tensor without: PyTorch's result
+// has parts of their dtype. None: it has another one.
+std::optional<base::DType> parts_of_complex(const graph::Entry& entry, bool has_complex_number) {
+  if (has_complex_number) {
+    const base::DType dtype = entry.operands[0]->shape.dtype;
+    return base::is_floating(dtype) ? std::optional(dtype) : std::nullopt;
+  }
+  std::optional<base::DType> parts;
   bool has_complex = false;
   for (const graph::TensorType* operand : entry.operands) {
     const auto& [dtype, dims] = operand->shape;
     if (dims.empty()) {
       has_complex |= base::is_complex(dtype);
-    } else if (dtype == base::DType::kFloat16) {
-      has_half = true;
-    } else if (base::is_floating(dtype) || base::is_complex(dtype)) {
-      return false;
+    } else if (base::is_complex(dtype)) {
+      return std::nullopt;
+    } else if (base::is_floating(dtype)) {
+      parts = parts.has_value() ? base::promote_types(*parts, dtype) : dtype;
     }
   }
-  return has_half && has_complex;
+  return has_complex ? parts : std::nullopt;
 }
 
 // Kernels whose results are real refuse imaginary parts, and so do we the numbers that have a place
@@ -301,8 +304,9 @@ void check_complex_numbers(const Operator& op, const graph::Entry& entry,
                 "value cannot be converted to type ", to_scalar_type(dtype), " without overflow");
   }
   const bool promotes = op.is_pointwise || op.lowering->is_foreach;
-  if (promotes && base::is_complex(dtype) && is_complex_half(entry, has_complex_number)) {
-    to_dtype(at::kComplexHalf);  // says that there is none
+  if (!promotes || !base::is_complex(dtype)) return;
+  if (const auto parts = parts_of_complex(entry, has_complex_number)) {
+    to_dtype(c10::toComplexType(to_scalar_type(*parts)));  // says so where XLA has no such type
   }
 }
 

@@ -7,7 +7,7 @@ import math
 
 import pytest
 import torch
-from pinned_torch import IS_OLDER
+from pinned_torch import IS_NEWER, IS_OLDER
 from torch import fft, linalg
 from torch.autograd import forward_ad
 from torch.nn import functional
@@ -43,6 +43,8 @@ def outcome(function):
 def test_number_that_the_dtype_cannot_hold_is_refused(name, dtype, value, device):
     if IS_OLDER and (name, dtype, value) == ("clamp", torch.float32, 1j):
         pytest.skip("the older message names float where all others name double")
+    if IS_NEWER and name in ("clamp", "setitem"):
+        pytest.skip("the newer takes limits beyond the dtype's, and writes them as infinity")
     want = outcome(lambda: CONVERSIONS[name](torch.ones(3, dtype=dtype), value))
     got = outcome(lambda: CONVERSIONS[name](torch.ones(3, dtype=dtype, device=device), value))
     assert got == want
@@ -198,6 +200,8 @@ def test_negative_sizes_are_refused_in_the_same_words(name, size, device):
 def test_bad_call_is_refused_in_the_same_words(name, device):
     if IS_OLDER and name == "arange":
         pytest.skip("the older kernel divides by the step, 0 as an integer: SIGFPE")
+    if IS_NEWER and name in ("arange", "max_pool3d"):
+        pytest.skip("the newer takes steps below 1, and words the pool's error otherwise")
     want = outcome(lambda: BAD_CALLS[name](torch.rand(2, 3)))
     assert want is not None
     assert outcome(lambda: BAD_CALLS[name](torch.rand(2, 3).to(device))) == want

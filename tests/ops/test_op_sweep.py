@@ -6,6 +6,7 @@ from __future__ import annotations
 import pytest
 import sweep
 import torch
+from pinned_torch import IS_NEWER
 
 _ENTRIES = ("eq", "erfinv", "maximum", "sgn", "where")
 _DTYPES = ("bool", "uint8", "int32", "float32", "complex64")
@@ -38,6 +39,8 @@ _REFUSED = (
 
 @pytest.mark.parametrize(("name", "dtype"), _REFUSED)
 def test_refusals_are_those_of_the_cpu(name, dtype):
+    if IS_NEWER and name == "cholesky":
+        pytest.skip("the newer has none")
     is_excused = sweep.excused()
     cases = [case for case in sweep.CASES if case.startswith("ordinary") and case.endswith("0")]
     assert not [p for p in sweep.unit(name, dtype, tuple(cases), False) if not is_excused(p)]

@@ -15,3 +15,5 @@ PINNED = re.search(r"^torch==(\d+\.\d+)", (ROOT / "requirements" / "train.txt").
 IS_PINNED = torch.__version__.startswith(f"{PINNED}.")
 
 IS_OLDER = torch.torch_version.TorchVersion(torch.__version__) < f"{PINNED}.0a0"
+
+IS_NEWER = not IS_PINNED and not IS_OLDER

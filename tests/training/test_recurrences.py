@@ -286,7 +286,8 @@ def test_packed_sequences_of_other_lengths_and_as_many_rows_compile_nothing():
 def message(function):
     with pytest.raises((RuntimeError, ValueError, IndexError)) as caught:
         function()
-    return type(caught.value), str(caught.value)
+    # Newer PyTorch names the operator first.
+    return type(caught.value), str(caught.value).removeprefix("addmm: ")
 
 
 def gru_of(device, input_sizes, state_sizes, sizes, dtype=torch.float32):
