@@ -77,20 +77,13 @@ Value as_output(Emission& e, Value value) {
   return convert(hlo::reshape(value, e.output_dims()), e.output_dtype());
 }
 
-Results mean_over(Emission& e, const Dims& dims) {
+// (self, dtype) or (self, dim, keepdim, dtype)
+Results mean(Emission& e) {
   e.require_fixed();
+  const Dims dims = dims_of(e, 1);
   if (are_fixed(e, dims)) return e.ordinary();
   return {as_output(e, mean_along(e, hidden_operand(e, e.output_dtype()), dims))};
 }
-
-// (self, dtype)
-Results mean_of_all(Emission& e) {
-  const std::int64_t rank = e.operand(0).rank();
-  return mean_over(e, all_but(rank, rank));
-}
-
-// (self, dim, keepdim, dtype)
-Results mean(Emission& e) { return mean_over(e, dims_of(e, 1)); }
 
 // (self, dim, correction, keepdim)
 template <bool is_std>
@@ -144,7 +137,7 @@ const Rules& reduction_rules() {
       {"cummax", maximum_of},
       {"cummin", minimum_of},
       {"logcumsumexp", maximum_of},
-      {"mean", mean_of_all},
+      {"mean", mean},
       {"mean.dim", mean},
       {"var.correction", variance<false>},
       {"std.correction", variance<true>},

@@ -5,7 +5,9 @@
 
 #include "check.h"
 #include "graph/alias.h"
+#include "graph/inlined.h"
 #include "graph/memo.h"
+#include "graph/region.h"
 #include "graph/walk.h"
 #include "recording.h"
 
@@ -62,6 +64,51 @@ TEST(a_walk_lists_operands_before_their_users_and_each_node_once) {
     }
   }
   EXPECT_EQ(trace.steps.front().uses, 2u);
+}
+
+// (a, b) -> (a + b) * 2.5, a
+graph::RegionPtr captured_sum() {
+  auto region = std::make_shared<graph::Region>();
+  const Value a = leaf(f32({4}));
+  const Value b = leaf(f32({4}));
+  region->trace = walk({scale(add(a, b), 2.5), a});
+  region->trace.leaves.clear();
+  region->num_arguments = 2;
+  region->operands = region->results = {f32({4}), f32({4})};
+  region->operand_of_leaf = {0, 1};
+  graph::finish(*region);
+  return region;
+}
+
+TEST(what_calls_hold_stands_in_their_place) {
+  const Value x = leaf(f32({4}));
+  const Value y = leaf(f32({4}));
+  EXPECT(!graph::inlined(walk({add(x, y)})).has_value());
+  const graph::Entry* const entry = graph::region_entry(graph::RegionKind::kCall, {captured_sum()},
+                                                        {}, std::vector{f32({4}), f32({4})});
+  const Value first = call(entry, {x, y});
+  const Value second = call(entry, {scale(first, 3.0), {first.node, 1}});
+  const graph::Trace trace = walk({second, {second.node, 1}});
+  EXPECT_EQ(trace.steps.size(), std::size_t{3});
+  const std::optional<graph::Trace> inlined = graph::inlined(trace);
+  EXPECT(inlined.has_value());
+  // add, scale; scale; add, scale.
+  EXPECT_EQ(inlined->steps.size(), std::size_t{5});
+  EXPECT_EQ(inlined->leaves.size(), std::size_t{2});
+  const std::vector<std::uint64_t> numbers{testing::bits(2.5), testing::bits(3.0),
+                                           testing::bits(2.5)};
+  EXPECT(inlined->numbers == numbers);
+  // The region's are constants until they are seen to differ.
+  EXPECT(inlined->is_data == std::vector<bool>({false, trace.is_data[0], false}));
+  const auto source = [&](std::size_t step, std::size_t operand) {
+    return inlined->sources[inlined->steps[step].first_source + operand];
+  };
+  EXPECT(source(0, 0).is_leaf && source(0, 1).is_leaf);
+  EXPECT(!source(3, 0).is_leaf && source(3, 0).index == 2);
+  EXPECT(source(3, 1).is_leaf && source(3, 1).index == 0);  // what the first call gave back
+  EXPECT_EQ(inlined->roots[0].index, 4u);
+  EXPECT_EQ(inlined->roots[1].index, 2u);
+  EXPECT_EQ(inlined->steps[2].uses, 2u);
 }
 
 TEST(keys_tell_one_leaf_twice_from_two_leaves) {
