@@ -103,6 +103,7 @@ def test_attention_and_its_backward_are_one_operator_each():
 
 # Torch scripts its own formulas for tangents when the first is asked for.
 @pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # by torch itself
 def test_linear_has_a_tangent():
     with forward_ad.dual_level():
         weight = torch.arange(12.0, device=DEVICE).view(4, 3)
