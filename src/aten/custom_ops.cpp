@@ -7,7 +7,7 @@
 #include "aten/operator.h"
 #include "aten/programs.h"
 #include "aten/record.h"
-#include "base/error.h"
+#include "aten/registration.h"
 
 namespace torch_xla::aten {
 namespace {
@@ -25,7 +25,8 @@ void record_all(torch::Library& m, const std::string& name_space) {
     const auto handle = c10::Dispatcher::singleton().findSchema(name);
     std::string why;
     std::unique_ptr<Operator> op = handle.has_value() ? plan_operator(*handle, &why) : nullptr;
-    base::internal_check(why.empty(), name.name, ": ", why);
+    // An error would end the process, which loads this library.
+    if (!why.empty()) add_registration_problem(name.name + ": " + why);
     if (op == nullptr) continue;
     const bool is_collective = op->lowering->is_collective;
     m.impl(c10::toString(name).c_str(), is_collective ? boxed<CollectiveKernel>(std::move(op))

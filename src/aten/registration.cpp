@@ -210,6 +210,10 @@ std::vector<std::string> registration_problems() {
   return report().problems;
 }
 
+void add_registration_problem(std::string problem) {
+  report().problems.push_back(std::move(problem));
+}
+
 std::vector<std::string> lowered_operators() { return report().lowered; }
 
 std::vector<std::string> host_operators() { return report().on_host; }

@@ -27,6 +27,7 @@ void register_derivatives(torch::Library& m);
 // Lowerings that this torch cannot use, each with the reason: names it does not know, parameters
 // that do not fit its schema. Empty when registry and torch agree; a test asserts it.
 std::vector<std::string> registration_problems();
+void add_registration_problem(std::string problem);
 // The operators that the recording kernel serves.
 std::vector<std::string> lowered_operators();
 // Those that programs call on the host where they can (see ops/aten_call.h).

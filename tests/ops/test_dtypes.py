@@ -111,7 +111,7 @@ def test_promotion_of_every_pair(op):
                     op(xa, xb)
                 continue
             if want.is_complex() and want.itemsize < 8:  # of halves: XLA has no such type
-                with pytest.raises(NotImplementedError, match="are not supported on the xla"):
+                with pytest.raises(NotImplementedError, match="Complex"):
                     op(xa, xb)
                 continue
             pairs.append((f"{name}, {other}", want, op(xa, xb)))
