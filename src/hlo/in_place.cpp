@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "hlo/ops.h"
+#include "hlo/partitioned.h"
 
 namespace torch_xla::hlo {
 namespace {
@@ -175,10 +176,21 @@ Values hidden(const Values& operands, std::size_t num_results, bool shares_memor
 }
 
 Value update_slice(Value operand, Value update, const Values& start_indices, const Dims* starts) {
-  if (Update(operand, update, starts).may_read_written_memory()) {
-    update = hidden({update}, 1, true)[0];
+  if (!Update(operand, update, starts).may_read_written_memory()) {
+    return dynamic_update_slice(operand, update, start_indices);
   }
-  return dynamic_update_slice(operand, update, start_indices);
+  if (!is_partitioned()) {
+    return dynamic_update_slice(operand, hidden({update}, 1, true)[0], start_indices);
+  }
+  // There is no call to hide it in, since the partitioner would give each device all of it: what is
+  // updated is other memory, and then chosen.
+  Builder& builder = operand.builder();
+  const Type flags{DType::kBool, operand.dims()};
+  const Value is_updated =
+      dynamic_update_slice(full(builder, flags, false),
+                           full(builder, {DType::kBool, update.dims()}, true), start_indices);
+  const Value updated = dynamic_update_slice(full_like(operand, 0), update, start_indices);
+  return select(is_updated, updated, operand);
 }
 
 }  // namespace torch_xla::hlo

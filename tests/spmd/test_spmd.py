@@ -43,6 +43,27 @@ def test_random_numbers_do_not_depend_on_the_mesh(device, count):
     torch.testing.assert_close(torch.tensor(outcome(count)["random"]), values)
 
 
+def test_writes_read_what_was_there_before():
+    # XLA's compiler for the CPU would write some of these in place before it has read them all.
+    out = run_in_process(
+        """
+        import torch, torch_xla, torch_xla.runtime as xr
+        xr.use_spmd()
+
+        def written(device):
+            picks = torch.arange(7, device=device) * 3
+            x = (torch.arange(20, device=device) * 0.5 + 1).reshape(5, 4)
+            x.unsqueeze(1)[:, 0::2][4::2].copy_((x.reshape(-1)[picks] - 1)[3:7].view(1, 1, 4))
+            x[:, 3:4][torch.tensor([1, 2, 3], device=device)] = (x.T * 2).reshape(-1)[13:16, None]
+            return x
+
+        print(torch.equal(written("xla").cpu(), written("cpu")))
+        """,
+        CPU_NUM_DEVICES="8",
+    )
+    assert out == "True"
+
+
 def test_a_mesh_before_use_spmd_is_an_error():
     out = run_in_process(
         """
