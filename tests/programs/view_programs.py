@@ -271,10 +271,9 @@ class ProgramMaker:
     def copy(self) -> str:
         name = self.tensor()
         t = self.value(name)
-        dtype = self.rng.choice([t.dtype, self.dtype()])
-        if {t.dtype, dtype} == {torch.float16, torch.complex64}:
-            dtype = t.dtype  # complex32, where one is of no dimensions, is no type of XLA's
-        other = self.like(t.shape, dtype)
+        other = self.like(t.shape, self.rng.choice([t.dtype, self.dtype()]))
+        if t.dtype == torch.float16 and t.dim():  # complex32 is no type of XLA's
+            other = other.replace("make((), torch.complex64", "make((), torch.float16")
         dim = self.dim(t)
         text = self.rng.choice(
             [
