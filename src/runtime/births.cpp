@@ -1,6 +1,7 @@
 // Numbers as bytes on the host, and the rules for when to make memory of them.
 #include "runtime/births.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstddef>
@@ -124,9 +125,15 @@ std::optional<Newborn> newborn(Device& device, graph::Alias& alias, const graph:
 
 }  // namespace
 
-bool SeenBirths::may_live_on(const base::Hash128& graph, std::int64_t num_bytes) {
+bool SeenBirths::may_live_on(const base::Hash128& graph, std::int64_t num_bytes,
+                             std::span<graph::Alias* const> aliases) {
   const bool* const has_lived_on = lived_on_.find(graph);
-  return has_lived_on == nullptr || *has_lived_on || num_bytes <= kSmall;
+  if (has_lived_on == nullptr || *has_lived_on || num_bytes <= kSmall) return true;
+  return std::ranges::any_of(aliases, [&](const graph::Alias* alias) {
+    const base::Hash128* const born_in =
+        alias->is_newborn() ? graphs_.find(alias->number()) : nullptr;
+    return born_in != nullptr && *born_in == graph;
+  });
 }
 
 void SeenBirths::add(const base::Hash128& graph, graph::Alias& alias) {
@@ -169,7 +176,7 @@ std::vector<Newborn> find_births(const graph::Trace& trace, Device& device,
       by_number.erase(alias);
     }
   }
-  if (!device.births().may_live_on(trace.relaxed_key, num_bytes)) found.clear();
+  if (!device.births().may_live_on(trace.relaxed_key, num_bytes, aliases)) found.clear();
   return found;
 }
 

@@ -35,8 +35,10 @@ struct Newborn {
 class SeenBirths {
  public:
   // The first time that a graph comes it is expected to live on. That of graphs whose memory did
-  // not is made anew in every step, and what is not small is better made by the program.
-  bool may_live_on(const base::Hash128& graph, std::int64_t num_bytes);
+  // not is made anew in every step, and what is not small is better made by the program. `aliases`
+  // are what this barrier computes: of those, what was born lives on.
+  bool may_live_on(const base::Hash128& graph, std::int64_t num_bytes,
+                   std::span<graph::Alias* const> aliases);
   // Has made memory of it.
   void add(const base::Hash128& graph, graph::Alias& alias);
   // Another barrier came, after another write.

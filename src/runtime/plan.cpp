@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <chrono>
 #include <mutex>
-#include <set>
 #include <utility>
 
 #include "base/error.h"
@@ -77,26 +76,29 @@ struct LiveValues {
   std::vector<graph::Alias*> owners;
 };
 
-LiveValues collect_live(Device& device, std::vector<graph::NodeRef>& garbage) {
+// Those that are to be computed; `settle` is called with the others.
+template <typename Settle>
+LiveValues collect_live(Device& device, const Settle& settle) {
   LiveValues live;
   device.live().for_each([&](graph::Alias& alias) {
     const graph::Value& value = alias.value();
     if (!value) return;
-    if (value.node->entry() == nullptr) {
-      alias.expire_views();
-    } else if (const graph::DataPtr data = value.node->data(value.output)) {
-      // A read computed it, or is about to; if that fails, what was before comes back.
-      Array& array = static_cast<Array&>(*data);
-      if (array.is_failed()) return;
-      alias.write({graph::Node::make_leaf(data), 0}, garbage);
-      array.add_replaced(alias.number(), alias.settle(data));
-    } else {
-      if (alias.is_newborn()) device.births().note_lived_on(alias);
-      live.roots.push_back(value);
-      live.owners.push_back(&alias);
-    }
+    if (value.node->data(value.output) != nullptr) return settle(alias);
+    live.roots.push_back(value);
+    live.owners.push_back(&alias);
   });
   return live;
+}
+
+void settle_computed(graph::Alias& alias, std::vector<graph::NodeRef>& garbage) {
+  const graph::Value& value = alias.value();
+  if (value.node->entry() == nullptr) return alias.expire_views();
+  // A read computed it, or is about to; if that fails, what was before comes back.
+  const graph::DataPtr data = value.node->data(value.output);
+  Array& array = static_cast<Array&>(*data);
+  if (array.is_failed()) return;
+  alias.write({graph::Node::make_leaf(data), 0}, garbage);
+  array.add_replaced(alias.number(), alias.settle(data));
 }
 
 // What replaces an array comes first: a step that makes its state along with other new tensors has
@@ -131,24 +133,6 @@ std::vector<Newborn> settle_births(Device& device, LiveValues& live, graph::Trac
   return found;
 }
 
-void add_births(Device& device, Plan& plan, LiveValues& live) {
-  const base::Hash128 graph = plan.trace.relaxed_key;
-  for (Newborn& each : settle_births(device, live, plan.trace)) {
-    device.births().add(graph, *each.alias);
-    drop_operands(plan, *each.constant.node);
-    plan.garbage.push_back(std::move(each.constant.node));
-    plan.births.push_back(std::move(each.birth));
-  }
-}
-
-// Makes the graph what it was.
-void take_back(std::span<const Newborn> births) {
-  for (const Newborn& each : births) {
-    each.constant.node->set_data(each.constant.output, nullptr);
-    each.alias->settle(nullptr);
-  }
-}
-
 // Which arrays the new values of aliases may replace. A function of the graph alone; whether an
 // array is free to be donated this time is decided at the launch.
 class DonationFinder {
@@ -170,24 +154,28 @@ class DonationFinder {
     donations.push_back({static_cast<std::uint32_t>(root), leaf});
   }
 
-  // The arrays that the user gives away, for results of their types that replace none.
-  void add_donors(std::span<const ArrayPtr> roots, std::vector<ops::Donation>& donations) {
+  // The arrays that the user gives away, for results of their types that replace none. Returns
+  // these leaves.
+  std::vector<std::uint32_t> add_donors(std::span<const ArrayPtr> roots,
+                                        std::vector<ops::Donation>& donations) {
+    std::vector<std::uint32_t> given;
     std::vector<bool> has_memory(roots.size());
     for (const ops::Donation& donation : donations) has_memory[donation.root] = true;
-    for (std::size_t leaf = 0; leaf < trace_.leaves.size(); ++leaf) {
-      Array& array = static_cast<Array&>(*trace_.leaves[leaf]);
+    for (std::uint32_t leaf = 0; leaf < trace_.leaves.size(); ++leaf) {
+      const Array& array = static_cast<const Array&>(*trace_.leaves[leaf]);
       if (!array.is_donor() || is_taken_[leaf]) continue;
-      for (std::size_t root = 0; root < roots.size(); ++root) {
+      for (std::uint32_t root = 0; root < roots.size(); ++root) {
         if (has_memory[root] || roots[root]->shape() != array.shape() ||
             roots[root]->sharding() != array.sharding()) {
           continue;
         }
         has_memory[root] = is_taken_[leaf] = true;
-        array.give_away();
-        donations.push_back({static_cast<std::uint32_t>(root), static_cast<std::uint32_t>(leaf)});
+        given.push_back(leaf);
+        donations.push_back({root, leaf});
         break;
       }
     }
+    return given;
   }
 
  private:
@@ -205,28 +193,136 @@ std::exception_ptr error_of(const graph::Data& data) {
   return static_cast<const Array&>(data).error();
 }
 
-// Values that need what has failed fail at once: the others can be computed without them.
-void fail_dependents(Device& device, Plan& plan, LiveValues& live) {
+// A live value that needs what has failed.
+struct Failing {
+  graph::Value value;
+  graph::Alias* owner;
+  graph::DataPtr cause;
+};
+
+// The program of a barrier. Barriers and previews choose it in one pass, so that the ones run what
+// the others have compiled. Until a preview takes that back, values and births have arrays.
+struct Choice {
+  LiveValues live;
+  // By live value: where the trace reads what it replaces, or kNoLeaf.
+  std::vector<std::uint32_t> leaves;
+  std::vector<Failing> failing;
+  // The graph, as which births are known.
+  base::Hash128 recorded;
+  std::vector<Newborn> births;
+  graph::Trace trace;  // with each value once
+  std::vector<ArrayPtr> outputs;
+  std::vector<ops::Donation> donations;
+  std::vector<std::uint32_t> given_away;
+};
+
+// The others can be computed without them.
+void take_failing_out(Choice& choice) {
   LiveValues rest;
-  const std::vector<std::uint32_t> failed = find_failed(plan.trace);
-  for (std::size_t i = 0; i < live.roots.size(); ++i) {
-    graph::Value& value = live.roots[i];
-    graph::Alias& alias = *live.owners[i];
-    const std::uint32_t leaf = failed_leaf(plan.trace, plan.trace.roots[i], failed);
+  const std::vector<std::uint32_t> failed = find_failed(choice.trace);
+  for (std::size_t i = 0; i < choice.live.roots.size(); ++i) {
+    graph::Value& value = choice.live.roots[i];
+    graph::Alias* const owner = choice.live.owners[i];
+    const std::uint32_t leaf = failed_leaf(choice.trace, choice.trace.roots[i], failed);
     if (leaf == Replaced::kNoLeaf) {
       rest.roots.push_back(std::move(value));
-      rest.owners.push_back(&alias);
-      continue;
+      rest.owners.push_back(owner);
+    } else {
+      choice.failing.push_back({std::move(value), owner, choice.trace.leaves[leaf]});
     }
-    ArrayPtr array = fail_value(device, value, error_of(*plan.trace.leaves[leaf]));
-    plan.failed = array;
-    alias.write({graph::Node::make_leaf(array), 0}, plan.garbage);
-    graph::DataPtr before = alias.settle(array);
-    array->add_replaced(alias.number(), std::move(before));
   }
-  live = std::move(rest);
-  plan.trace = graph::walk(live.roots);
-  if (live.roots.empty()) plan.place = {};  // whoever waits for all launches waits for it too
+  choice.live = std::move(rest);
+  choice.trace = graph::walk(choice.live.roots);
+}
+
+void choose_results(Device& device, Choice& choice) {
+  const ResultShardings shardings(device, choice.trace);
+  DonationFinder donations(choice.trace);
+  std::vector<graph::Source> roots;
+  choice.leaves.reserve(choice.live.roots.size());
+  for (std::size_t i = 0; i < choice.live.roots.size(); ++i) {
+    const graph::Value& value = choice.live.roots[i];
+    const std::uint32_t leaf = find_leaf(choice.trace, choice.live.owners[i]->settled());
+    choice.leaves.push_back(leaf);
+    if (value.node->data(value.output) != nullptr) continue;  // an earlier alias's value
+    const base::Sharding* const sharding = shardings.of(choice.trace.roots[i]);
+    ArrayPtr array =
+        Array::make_pending(device, base::stored_shape(value.node->shape(value.output)), sharding);
+    array->set_location(value.node->location());
+    donations.add(roots.size(), value, sharding, leaf, choice.donations);
+    roots.push_back(choice.trace.roots[i]);
+    value.node->set_data(value.output, array);
+    choice.outputs.push_back(std::move(array));
+  }
+  choice.trace.roots = std::move(roots);
+  if (uses_donors) [[unlikely]]
+    choice.given_away = donations.add_donors(choice.outputs, choice.donations);
+}
+
+Choice choose(Device& device, LiveValues live) {
+  Choice choice;
+  choice.live = std::move(live);
+  put_replacing_first(choice.live);
+  choice.trace = graph::walk(choice.live.roots);
+  if (check_complete(choice.trace)) [[unlikely]]
+    take_failing_out(choice);
+  choice.recorded = choice.trace.relaxed_key;
+  choice.births = settle_births(device, choice.live, choice.trace);
+  choose_results(device, choice);
+  return choice;
+}
+
+// Makes the graph what it was.
+void take_back(const Choice& choice) {
+  for (const graph::Value& value : choice.live.roots) {
+    value.node->set_data(value.output, nullptr);
+  }
+  for (const Newborn& each : choice.births) {
+    each.constant.node->set_data(each.constant.output, nullptr);
+    each.alias->settle(nullptr);
+  }
+}
+
+void commit_failing(Device& device, Choice& choice, Plan& plan) {
+  for (Failing& each : choice.failing) {
+    ArrayPtr array = fail_value(device, each.value, error_of(*each.cause));
+    plan.failed = array;
+    each.owner->write({graph::Node::make_leaf(array), 0}, plan.garbage);
+    graph::DataPtr before = each.owner->settle(array);
+    array->add_replaced(each.owner->number(), std::move(before));
+  }
+  // Whoever waits for all launches waits for it too.
+  if (!choice.failing.empty() && choice.live.roots.empty()) plan.place = {};
+}
+
+void commit_births(Device& device, Choice& choice, Plan& plan) {
+  for (graph::Alias* const owner : choice.live.owners) {
+    if (owner->is_newborn()) device.births().note_lived_on(*owner);
+  }
+  for (Newborn& each : choice.births) {
+    device.births().add(choice.recorded, *each.alias);
+    drop_operands(plan, *each.constant.node);
+    plan.garbage.push_back(std::move(each.constant.node));
+    plan.births.push_back(std::move(each.birth));
+  }
+}
+
+// Aliases start from the arrays.
+void commit_results(Choice& choice, Plan& plan) {
+  plan.replaced.reserve(choice.live.roots.size());
+  for (std::size_t i = 0; i < choice.live.roots.size(); ++i) {
+    const graph::Value& value = choice.live.roots[i];
+    graph::Alias& alias = *choice.live.owners[i];
+    graph::DataPtr data = value.node->data(value.output);
+    alias.write({graph::Node::make_leaf(data), 0}, plan.garbage);
+    auto* const result = static_cast<Array*>(data.get());
+    if (graph::DataPtr before = alias.settle(std::move(data))) {
+      plan.replaced.push_back({alias.number(), result, choice.leaves[i], std::move(before)});
+    }
+  }
+  for (const std::uint32_t leaf : choice.given_away) {
+    static_cast<Array&>(*choice.trace.leaves[leaf]).give_away();
+  }
 }
 
 }  // namespace
@@ -236,49 +332,23 @@ bool set_donors_are_used(bool are_used) { return std::exchange(uses_donors, are_
 Plan plan_sync(Device& device) {
   Plan plan;
   LiveValues live;  // freed outside the lock
+  Choice choice;
   const BarrierScope barrier(device);
   const RecordingLock lock(device);
   device.live().reset_recorded();
   record_tracing(device);
-  live = collect_live(device, plan.garbage);
+  live = collect_live(device, [&](graph::Alias& alias) { settle_computed(alias, plan.garbage); });
   if (live.roots.empty()) return plan;
   check_runs_allowed();
   plan.freed = forget_arguments_locked(device);
   plan.place = device.launches().reserve();
-  put_replacing_first(live);
-  plan.trace = graph::walk(live.roots);
-  if (check_complete(plan.trace)) [[unlikely]]
-    fail_dependents(device, plan, live);
-  add_births(device, plan, live);
-  const ResultShardings shardings(device, plan.trace);
-  DonationFinder donations(plan.trace);
-  std::vector<graph::Source> roots;
-  plan.replaced.reserve(live.roots.size());
-  for (std::size_t i = 0; i < live.roots.size(); ++i) {
-    const graph::Value& value = live.roots[i];
-    graph::Alias& alias = *live.owners[i];
-    const std::uint32_t leaf = find_leaf(plan.trace, alias.settled());
-    graph::DataPtr data = value.node->data(value.output);
-    if (data == nullptr) {  // else an earlier alias has the same value
-      const base::Sharding* const sharding = shardings.of(plan.trace.roots[i]);
-      ArrayPtr array = Array::make_pending(
-          device, base::stored_shape(value.node->shape(value.output)), sharding);
-      array->set_location(value.node->location());
-      donations.add(roots.size(), value, sharding, leaf, plan.donations);
-      roots.push_back(plan.trace.roots[i]);
-      plan.outputs.push_back(array);
-      data = std::move(array);
-      value.node->set_data(value.output, data);
-    }
-    alias.write({graph::Node::make_leaf(data), 0}, plan.garbage);
-    auto* const result = static_cast<Array*>(data.get());
-    if (graph::DataPtr before = alias.settle(std::move(data))) {
-      plan.replaced.push_back({alias.number(), result, leaf, std::move(before)});
-    }
-  }
-  plan.trace.roots = std::move(roots);
-  if (uses_donors) [[unlikely]]
-    donations.add_donors(plan.outputs, plan.donations);
+  choice = choose(device, std::move(live));
+  commit_failing(device, choice, plan);
+  commit_births(device, choice, plan);
+  commit_results(choice, plan);
+  plan.trace = std::move(choice.trace);
+  plan.outputs = std::move(choice.outputs);
+  plan.donations = std::move(choice.donations);
   // Nobody may compute from these nodes again. One that is held from elsewhere, as a view's stale
   // reading, must not keep the arrays behind it.
   for (const graph::Trace::Step& step : plan.trace.steps) {
@@ -440,33 +510,15 @@ graph::Trace trace_of(Device& device, std::span<const graph::Value> values) {
 
 Preview preview_sync(Device& device) {
   Preview preview;
-  LiveValues live;
+  Choice choice;  // freed outside the lock
   const RecordingLock lock(device);
-  device.live().for_each([&](graph::Alias& alias) {
-    const graph::Value& value = alias.value();
-    if (!value || value.node->data(value.output) != nullptr) return;
-    live.roots.push_back(value);
-    live.owners.push_back(&alias);
-  });
-  put_replacing_first(live);
-  preview.trace = graph::walk(live.roots);
-  check_complete(preview.trace);
-  const std::vector<Newborn> births = settle_births(device, live, preview.trace);
-  const ResultShardings shardings(device, preview.trace);
-  DonationFinder donations(preview.trace);
-  std::vector<graph::Source> roots;
-  std::set<std::pair<const graph::Node*, std::uint32_t>> seen;
-  for (std::size_t i = 0; i < live.roots.size(); ++i) {
-    const graph::Value& value = live.roots[i];
-    if (!seen.emplace(value.node.get(), value.output).second) continue;
-    const base::Sharding* const sharding = shardings.of(preview.trace.roots[i]);
-    donations.add(roots.size(), value, sharding,
-                  find_leaf(preview.trace, live.owners[i]->settled()), preview.donations);
-    if (sharding != nullptr) preview.shardings.push_back(sharding);
-    roots.push_back(preview.trace.roots[i]);
+  choice = choose(device, collect_live(device, [](const graph::Alias&) {}));
+  for (const ArrayPtr& output : choice.outputs) {
+    if (output->sharding() != nullptr) preview.shardings.push_back(output->sharding());
   }
-  preview.trace.roots = std::move(roots);
-  take_back(births);
+  take_back(choice);
+  preview.trace = std::move(choice.trace);
+  preview.donations = std::move(choice.donations);
   return preview;
 }
 

@@ -315,3 +315,22 @@ def test_random_updates_have_the_values_of_state_that_was_made_before(seed: int)
         for a, b, c in zip(got, known, want, strict=True):
             assert torch.equal(a.view(torch.uint8), b.view(torch.uint8))
             torch.testing.assert_close(a, c, equal_nan=True)
+
+
+def test_an_estimate_is_of_the_barriers_program_where_memory_lives_on(device):
+    x, old = (torch.ones(1 << 18).to(device) for _ in range(2))
+
+    def step(old: Tensor) -> Tensor:
+        new = torch.zeros(1 << 18, device=device)
+        new += x
+        old += x
+        return new
+
+    first = step(old)
+    torch_xla.sync()
+    second = step(first)  # the same graph: what was born in it lives on
+    before = num_compiled()
+    memory.estimate()
+    torch_xla.sync()
+    assert num_compiled() == before
+    assert first[0].item() == 2 and second[0].item() == 1

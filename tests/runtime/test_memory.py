@@ -13,6 +13,7 @@ import torch_xla
 import torch_xla.core.xla_model as xm
 from torch_xla import _XLAC
 from torch_xla.debug import memory
+from torch_xla.utils.buffer_donor_context import alias_with_buffer_donor_config
 
 HERE = __file__
 MEGABYTE = 1 << 20
@@ -118,3 +119,16 @@ def test_estimate_of_the_barrier_compiles_its_program(device):
         torch_xla.sync()
     assert (counts.compiled, counts.executed) == (1, 1)
     assert x[0, 0].item() == 3
+
+
+def test_an_estimate_counts_what_donors_give(device):
+    given, kept = (torch.ones(1 << 10).to(device) for _ in range(2))
+    assert _XLAC._set_buffer_donation(given, True)
+    with alias_with_buffer_donor_config():
+        result = given + kept
+        estimated = memory.estimate()
+        before = _XLAC._computation_stats()[0]
+        torch_xla.sync(wait=True)
+    assert estimated["alias"] == 4 << 10
+    assert _XLAC._computation_stats()[0] == before
+    assert result.sum().item() == 2 << 10
