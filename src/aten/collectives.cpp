@@ -12,6 +12,7 @@
 #include "aten/device.h"
 #include "aten/exchanges.h"
 #include "aten/groups.h"
+#include "aten/row_collectives.h"
 #include "aten/tensor.h"
 #include "base/error.h"
 #include "runtime/client.h"
@@ -32,6 +33,11 @@ class Tokens {
     if (!token.defined()) token = new_token(device);
     return token;
   }
+  void forget() {
+    std::map<std::int64_t, at::Tensor> tokens;  // freed without the lock
+    const std::lock_guard lock(mutex_);
+    tokens.swap(tokens_);
+  }
   at::Tensor exchange(std::int64_t device, at::Tensor token) {
     const std::lock_guard lock(mutex_);
     return std::exchange(tokens_[device], std::move(token));
@@ -43,7 +49,10 @@ class Tokens {
 };
 
 Tokens& tokens() {
-  static auto* const instance = new Tokens();
+  static auto* const instance = [] {
+    runtime::at_shutdown([] { tokens().forget(); });
+    return new Tokens();
+  }();
   return *instance;
 }
 
@@ -58,22 +67,9 @@ std::string name_of_group(const c10::IValue& value) {
   return value.toCustomClass<c10d::ProcessGroup>()->getGroupName();
 }
 
-std::string name_of_reduction(const c10::IValue& value) {
-  if (value.isString()) return value.toStringRef();
-  using Reduction = c10d::ReduceOp;
-  switch (value.toCustomClass<Reduction>()->op_) {
-    case Reduction::SUM: return "sum";
-    case Reduction::AVG: return "avg";
-    case Reduction::PRODUCT: return "product";
-    case Reduction::MIN: return "min";
-    case Reduction::MAX: return "max";
-    case Reduction::BAND: return "band";
-    case Reduction::BOR: return "bor";
-    case Reduction::BXOR: return "bxor";
-    case Reduction::PREMUL_SUM: return "premul_sum";
-    case Reduction::UNUSED: return "unused";
-  }
-  return "unknown";
+std::string text_of_reduction(const c10::IValue& value) {
+  return value.isString() ? value.toStringRef()
+                          : name_of_reduction(value.toCustomClass<c10d::ReduceOp>()->op_);
 }
 
 std::optional<std::size_t> find_reduction(const Operator& op) {
@@ -102,7 +98,7 @@ void CollectiveKernel::operator()(const c10::OperatorHandle& handle, c10::Dispat
                               "' can't exchange anything yet");
   if (reduction_argument_.has_value()) {
     c10::IValue& reduction = (*stack)[stack->size() - 1 - group_argument_ + *reduction_argument_];
-    reduction = name_of_reduction(reduction);
+    reduction = text_of_reduction(reduction);
   }
   stack->back() = group;
   stack->emplace_back(token);

@@ -4,6 +4,7 @@
 // meanwhile.
 #include "aten/exchanges.h"
 
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros_like.h>
 #include <torch/library.h>
@@ -11,12 +12,14 @@
 #include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
+#include <algorithm>
 #include <chrono>
 #include <deque>
 #include <map>
 #include <mutex>
 #include <numeric>
 #include <optional>
+#include <string_view>
 #include <utility>
 
 #include "aten/attendance.h"
@@ -91,53 +94,89 @@ void finish_early(std::int64_t device) {
   }
 }
 
+// How a functional collective of c10d meets in a process group without its operator, whose table of
+// works each thread has another of: so that one thread may start it and another wait.
+struct GroupCall {
+  std::string_view name;
+  WorkPtr (*start)(c10d::Backend& group, const Stack& arguments, std::vector<at::Tensor>& inputs,
+                   std::vector<at::Tensor>& outputs);
+  bool is_in_place = false;  // the result's memory is the input's
+  // Of the result in the first dimension; null: the result is as large as the input.
+  std::int64_t (*size)(const Stack& arguments, std::int64_t size,
+                       std::int64_t num_members) = nullptr;
+};
+
+// Those that have no row are called as operators, in one part.
+constexpr GroupCall kGroupCalls[] = {
+    {.name = "all_reduce",
+     .start =
+         [](auto& group, auto& arguments, auto&, auto& outputs) {
+           return group.allreduce(outputs, {.reduceOp = reduction(arguments[1].toStringRef())});
+         },
+     .is_in_place = true},
+    {.name = "broadcast",
+     .start =
+         [](auto& group, auto& arguments, auto&, auto& outputs) {
+           return group.broadcast(outputs, {.rootRank = arguments[1].toInt()});
+         },
+     .is_in_place = true},
+    {.name = "all_gather_into_tensor",
+     .start = [](auto& group, auto&, auto& inputs,
+                 auto& outputs) { return group.allgather_into_tensor_coalesced(outputs, inputs); },
+     .size = [](auto&, auto size, auto num_members) { return size * num_members; }},
+    {.name = "reduce_scatter_tensor",
+     .start =
+         [](auto& group, auto& arguments, auto& inputs, auto& outputs) {
+           return group.reduce_scatter_tensor_coalesced(
+               outputs, inputs, {.reduceOp = reduction(arguments[1].toStringRef())});
+         },
+     .size = [](auto&, auto size, auto num_members) { return size / num_members; }},
+    {.name = "all_to_all_single",
+     .start =
+         [](auto& group, auto& arguments, auto& inputs, auto& outputs) {
+           std::vector<std::int64_t> output_splits = arguments[1].toIntVector();
+           std::vector<std::int64_t> input_splits = arguments[2].toIntVector();
+           return group.alltoall_base(outputs[0], inputs[0], output_splits, input_splits);
+         },
+     .size =
+         [](auto& arguments, auto, auto) {
+           const std::vector<std::int64_t> splits = arguments[1].toIntVector();
+           return std::accumulate(splits.begin(), splits.end(), std::int64_t{0});
+         }},
+};
+
+// Null if it has none.
+const GroupCall* find_group_call(const std::string& op) {
+  constexpr std::string_view kNamespace = "_c10d_functional::";
+  if (!op.starts_with(kNamespace)) return nullptr;
+  const auto* const found = std::ranges::find(
+      kGroupCalls, std::string_view(op).substr(kNamespace.size()), &GroupCall::name);
+  return found == std::end(kGroupCalls) ? nullptr : found;
+}
+
 // A call, and what it exchanges in.
 struct Collective {
   Group& group;
   std::int64_t device;
   const std::string& op;
   const Stack& arguments;
+  const GroupCall* by_group = find_group_call(op);
 
   at::Tensor input() const { return arguments.front().toTensor(); }
-  std::string name() const { return op.substr(op.rfind(':') + 1); }
 };
 
-// What c10d's functional collective of that name does, without its table of works, which each
-// thread has another of.
 WorkPtr start_in_process_group(const Collective& collective, at::Tensor input, at::Tensor output) {
   const auto group = collective.group.process_group->getBackend(c10::DeviceType::CPU);
-  const Stack& arguments = collective.arguments;
-  const std::string name = collective.name();
   std::vector<at::Tensor> inputs{std::move(input)};
   std::vector<at::Tensor> outputs{std::move(output)};
-  if (name == "all_reduce") {
-    return group->allreduce(outputs, {.reduceOp = reduction(arguments[1].toStringRef())});
-  }
-  if (name == "broadcast") return group->broadcast(outputs, {.rootRank = arguments[1].toInt()});
-  if (name == "all_gather_into_tensor") {
-    return group->allgather_into_tensor_coalesced(outputs, inputs);
-  }
-  if (name == "reduce_scatter_tensor") {
-    return group->reduce_scatter_tensor_coalesced(
-        outputs, inputs, {.reduceOp = reduction(arguments[1].toStringRef())});
-  }
-  base::internal_check(name == "all_to_all_single", name, " is no collective");
-  std::vector<std::int64_t> output_splits = arguments[1].toIntVector();
-  std::vector<std::int64_t> input_splits = arguments[2].toIntVector();
-  return group->alltoall_base(outputs[0], inputs[0], output_splits, input_splits);
+  return collective.by_group->start(*group, collective.arguments, inputs, outputs);
 }
-
-bool is_in_place(const std::string& name) { return name == "all_reduce" || name == "broadcast"; }
 
 std::vector<std::int64_t> result_sizes(const Collective& collective) {
   std::vector<std::int64_t> sizes = collective.input().sizes().vec();
-  const std::string name = collective.name();
-  const auto num_members = std::ssize(collective.group.members);
-  if (name == "all_gather_into_tensor") sizes[0] *= num_members;
-  if (name == "reduce_scatter_tensor") sizes[0] /= num_members;
-  if (name == "all_to_all_single") {
-    const std::vector<std::int64_t> splits = collective.arguments[1].toIntVector();
-    sizes[0] = std::accumulate(splits.begin(), splits.end(), std::int64_t{0});
+  if (collective.by_group->size != nullptr) {
+    sizes[0] = collective.by_group->size(collective.arguments, sizes[0],
+                                         std::ssize(collective.group.members));
   }
   return sizes;
 }
@@ -207,7 +246,7 @@ void start(const Collective& collective, const runtime::HostCall& call, Exchangi
     return show(collective, *by_rows, exchange);
   }
   const at::Tensor input = collective.input().clone();
-  const at::Tensor result = is_in_place(collective.name()) ? input : new_result(collective);
+  const at::Tensor result = collective.by_group->is_in_place ? input : new_result(collective);
   exchange.finish = [work = start_in_process_group(collective, input, result),
                      result](const at::Tensor& output) {
     work->wait();
@@ -225,7 +264,7 @@ void run_whole(const Collective& collective, const runtime::HostCall& call) {
   if (by_rows.has_value() && collective.group.memory != nullptr) {
     return exchange_at_once(*by_rows, *collective.group.memory, collective.input(), output);
   }
-  if (is_in_place(collective.name())) output.copy_(collective.input());
+  if (collective.by_group->is_in_place) output.copy_(collective.input());
   start_in_process_group(collective, collective.input(), output)->wait();
 }
 
@@ -238,7 +277,7 @@ void register_again(const std::string& name, const GroupPtr& process_group) {
   }
 }
 
-// An operator of ours, which waits.
+// The operator itself, on tensors of the CPU. It waits, or its result is to be waited for.
 void run_operator(const Collective& collective, const runtime::HostCall& call,
                   const c10::OperatorHandle& op, Stack stack) {
   agree(collective, call, at::Tensor());
@@ -247,6 +286,11 @@ void run_operator(const Collective& collective, const runtime::HostCall& call,
   stack.back() = group.process_group_name;
   op.callBoxed(&stack);
   const at::Tensor output = tensor_over(call.output(0));
+  if (collective.op.starts_with("_c10d_functional::")) {
+    c10::Dispatcher::singleton()
+        .findSchemaOrThrow("_c10d_functional::wait_tensor", "")
+        .callBoxed(&stack);
+  }
   const at::Tensor result = stack.front().toTensor();
   base::internal_check(result.sizes() == output.sizes(),
                        "a collective's result is not as recorded");
@@ -343,8 +387,9 @@ void run_collective(const runtime::HostCall& call, const c10::OperatorHandle& op
   watch(exchange->watched, [&] {
     const Collective collective{*group, device, name, stack};
     if (part == ops::kStart) {
+      base::internal_check(collective.by_group != nullptr, name, " can't be called in two parts");
       start(collective, call, *exchange);
-    } else if (name.starts_with("_c10d_functional")) {
+    } else if (collective.by_group != nullptr) {
       run_whole(collective, call);
     } else {
       run_operator(collective, call, op, stack);

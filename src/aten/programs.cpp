@@ -11,6 +11,7 @@
 #include "aten/inspect.h"
 #include "aten/tensor.h"
 #include "runtime/capture.h"
+#include "runtime/client.h"
 #include "runtime/executor.h"
 #include "runtime/export.h"
 #include "runtime/inspect.h"
@@ -119,7 +120,14 @@ struct CachedGraphs {
 };
 
 CachedGraphs& cached_graphs() {
-  static auto* const instance = new CachedGraphs();
+  static auto* const instance = [] {
+    runtime::at_shutdown([] {
+      std::map<std::string, std::shared_ptr<const CachedGraph>> graphs;  // freed without the lock
+      const std::lock_guard lock(cached_graphs().mutex);
+      graphs.swap(cached_graphs().by_key);
+    });
+    return new CachedGraphs();
+  }();
   return *instance;
 }
 
@@ -127,11 +135,17 @@ CachedGraphs& cached_graphs() {
 
 void cache_graph(at::TensorList tensors) {
   const std::string key = graph_key_of(tensors);
-  Exported exported = export_program(tensors, leaves_of(tensors).tensors);
+  runtime::Device& device = common_device(tensors, "warm_up_cache");
+  const std::vector<at::Tensor> leaves = leaves_of(tensors).tensors;
+  Exported exported = export_program(tensors, leaves);
   auto graph = std::make_shared<CachedGraph>(
       CachedGraph{Program(std::move(exported.text)), std::move(exported.captured)});
+  std::vector<at::Tensor> operands = leaves;
+  operands.insert(operands.end(), graph->captured.begin(), graph->captured.end());
   blocking([&] {
-    translating([&] { runtime::compile_program(graph->program.text, graph->program.key); });
+    const std::vector<graph::DataPtr> inputs = computed(operands);
+    translating(
+        [&] { runtime::compile_program(device, graph->program.text, graph->program.key, inputs); });
   });
   const std::lock_guard lock(cached_graphs().mutex);
   cached_graphs().by_key[key] = std::move(graph);
@@ -145,6 +159,13 @@ std::vector<at::Tensor> run_cached_graph(const std::string& key, at::TensorList 
     TORCH_CHECK(found != cached_graphs().by_key.end(),
                 "run_cached_graph: no graph of this hash was warmed up");
     graph = found->second;
+  }
+  // What is exported is a program of whole tensors.
+  const std::vector<graph::DataPtr> data = computed(inputs);
+  for (std::size_t i = 0; i < data.size(); ++i) {
+    TORCH_CHECK(base::is_whole(static_cast<const runtime::Array&>(*data[i]).sharding()),
+                "run_cached_graph: expected whole tensors, and input ", i,
+                " lies in parts on the mesh");
   }
   std::vector<at::Tensor> operands = inputs.vec();
   operands.insert(operands.end(), graph->captured.begin(), graph->captured.end());

@@ -1,16 +1,35 @@
 #include "aten/row_collectives.h"
 
 #include <algorithm>
-#include <map>
+#include <iterator>
+#include <string_view>
 #include <utility>
 
 #include "aten/member_rows.h"
+#include "base/error.h"
 #include "ops/aten_call.h"
 
 namespace torch_xla::aten {
 namespace {
 
 using Rows = std::vector<at::Tensor>;
+
+struct NamedReduction {
+  std::string_view name;
+  c10d::ReduceOp::RedOpType reduction;
+};
+constexpr NamedReduction kReductions[] = {
+    {"sum", c10d::ReduceOp::SUM},
+    {"avg", c10d::ReduceOp::AVG},
+    {"product", c10d::ReduceOp::PRODUCT},
+    {"min", c10d::ReduceOp::MIN},
+    {"max", c10d::ReduceOp::MAX},
+    {"band", c10d::ReduceOp::BAND},
+    {"bor", c10d::ReduceOp::BOR},
+    {"bxor", c10d::ReduceOp::BXOR},
+    {"premul_sum", c10d::ReduceOp::PREMUL_SUM},
+    {"unused", c10d::ReduceOp::UNUSED},
+};
 
 // As much as a core's cache holds of all members' pieces, where they are few.
 constexpr std::int64_t kPieceBytes = std::int64_t{256} << 10;
@@ -52,12 +71,14 @@ RowCollective broadcast(std::int64_t src, std::int64_t member) {
 }  // namespace
 
 c10d::ReduceOp::RedOpType reduction(const std::string& name) {
-  static const std::map<std::string, c10d::ReduceOp::RedOpType> reductions{
-      {"sum", c10d::ReduceOp::SUM},   {"product", c10d::ReduceOp::PRODUCT},
-      {"min", c10d::ReduceOp::MIN},   {"max", c10d::ReduceOp::MAX},
-      {"band", c10d::ReduceOp::BAND}, {"bor", c10d::ReduceOp::BOR},
-      {"bxor", c10d::ReduceOp::BXOR}};
-  return reductions.at(name);
+  const auto* const found = std::ranges::find(kReductions, name, &NamedReduction::name);
+  base::internal_check(found != std::end(kReductions), name, " is no reduction");
+  return found->reduction;
+}
+
+std::string name_of_reduction(c10d::ReduceOp::RedOpType reduction) {
+  const auto* const found = std::ranges::find(kReductions, reduction, &NamedReduction::reduction);
+  return found == std::end(kReductions) ? "unknown" : std::string(found->name);
 }
 
 std::optional<RowCollective> row_collective(const std::string& op,

@@ -36,8 +36,9 @@ std::optional<RowCollective> row_collective(const std::string& op,
                                             const torch::jit::Stack& arguments, std::int64_t member,
                                             std::int64_t num_members);
 
-// Of a group's reduction, as its name says.
+// Of a group's reduction, as its name says, and the other way round.
 c10d::ReduceOp::RedOpType reduction(const std::string& name);
+std::string name_of_reduction(c10d::ReduceOp::RedOpType reduction);
 
 // The result, by memory that the members share; of large tensors piece by piece.
 void exchange_at_once(const RowCollective& collective, HostMemory& memory, const at::Tensor& input,

@@ -30,6 +30,7 @@ struct Process {
   std::function<PluginSpec()> resolver;  // under mutex
   std::shared_ptr<Client> owned_client;  // under mutex; shared by compilations
   bool handlers_are_installed = false;   // under mutex
+  std::vector<void (*)()> forgetting;    // under mutex
   std::atomic<bool> is_spmd{false};
   std::atomic<Client*> client{nullptr};  // what `owned_client` points to
   // Set in a child that was forked while there was a client.
@@ -297,6 +298,12 @@ bool runs_what_was_interrupted(Process& state) {
          });
 }
 
+// To be called without the lock: tensors are freed.
+std::vector<void (*)()> forgetting_of(Process& state) {
+  const std::lock_guard lock(state.mutex);
+  return state.owned_client != nullptr ? state.forgetting : std::vector<void (*)()>();
+}
+
 }  // namespace
 
 void shutdown_at_exit() {
@@ -308,9 +315,15 @@ void shutdown_at_exit() {
   }
 }
 
+void at_shutdown(void (*forget)()) {
+  const std::lock_guard lock(process().mutex);
+  process().forgetting.push_back(forget);
+}
+
 void shutdown() {
   Process& state = process();
   if (state.is_broken_fork.load()) return;
+  for (void (*const forget)() : forgetting_of(state)) forget();
   const std::lock_guard lock(state.mutex);
   if (state.owned_client == nullptr) return;
   const auto error = std::make_exception_ptr(

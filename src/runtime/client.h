@@ -100,6 +100,8 @@ int num_addressable_runtime_devices();
 // `client().platform()`.
 const std::string& platform();
 
+// `forget` is called at every shutdown, first of all: it drops tensors that are kept for later.
+void at_shutdown(void (*forget)());
 // Waits for launches and gives back all that the plugin owns: memory of tensors that still exist
 // (they become unreadable), executables, the client. The next use starts anew. Called when the
 // process exits; no other thread may use the device meanwhile, but those that await a compilation:

@@ -404,8 +404,11 @@ ComputationStats computation_stats() {
 
 const LastRun& last_run() { return last; }
 
-void compile_program(const std::string& text, const base::Hash128& key) {
-  client().programs().find(text, {.program = key, .options = compile_options_key(platform())});
+void compile_program(Device& device, const std::string& text, const base::Hash128& key,
+                     std::span<const graph::DataPtr> inputs) {
+  ProgramSpec spec = spec_of(device, inputs);
+  spec.program = key;
+  client().programs().find(text, spec);
 }
 
 void clear_compilation_cache() {

@@ -78,8 +78,9 @@ std::vector<ArrayPtr> run_program(Device& device, const std::string& text, const
                                   std::vector<graph::DataPtr> inputs,
                                   std::span<const ResultType> results = {});
 
-// Compiles it, so that `run_program` finds it.
-void compile_program(const std::string& text, const base::Hash128& key);
+// Compiles it, so that `run_program` finds it, with inputs that lie as these.
+void compile_program(Device& device, const std::string& text, const base::Hash128& key,
+                     std::span<const graph::DataPtr> inputs);
 
 // For benchmarks: computes all live tensors with `count` launches of their program, one after the
 // other, and returns the seconds of all but the last. Each launch takes the results of the one

@@ -30,7 +30,6 @@ base::Hash128 key_of(const ProgramSpec& spec) {
   }
   add_shardings(hasher, spec.inputs);
   add_shardings(hasher, spec.results);
-  add_numbers(hasher, spec.placement.replica_group);
   hasher.add(static_cast<std::uint64_t>(spec.placement.num_partitions));
   add_numbers(hasher, spec.placement.device_assignment);
   hasher.add(spec.may_be_quick ? 1 : 0);

@@ -11,10 +11,9 @@
 
 namespace torch_xla::runtime {
 
-// On which devices, and with whom, a program runs.
+// On which devices a program runs. With whom it meets in collectives is said by the graph, each of
+// whose collectives names its group, hence by its key.
 struct Placement {
-  // The members of the group whose programs meet in collectives, sorted; empty: it runs by itself.
-  std::vector<int> replica_group = {};
   // Over how many devices each replica is partitioned.
   int num_partitions = 1;
   // The plugin's numbers of the devices, [replica][partition]; empty: one device, any.

@@ -28,13 +28,10 @@ TEST(specs_that_differ_in_one_field_have_different_keys) {
       {.results = split},
       {.results = whole},
       {.inputs = split, .results = split},
-      {.placement = {.replica_group = {0, 1}}},
-      {.placement = {.replica_group = {0, 2}}},
       {.placement = {.num_partitions = 2}},
       {.placement = {.num_partitions = 2, .device_assignment = {0, 1}}},
       {.placement = {.num_partitions = 2, .device_assignment = {1, 0}}},
       {.placement = {.device_assignment = {0, 1}}},
-      {.placement = {.replica_group = {0, 1}, .device_assignment = {0, 1}}},
       {.may_be_quick = true},
   };
   std::set<std::string> keys;

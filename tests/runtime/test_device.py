@@ -215,3 +215,40 @@ def test_settings_are_attributes():
     assert "xla_flags" in dir(settings)
     with pytest.raises(AttributeError, match="no setting 'unheard_of'"):
         settings.unheard_of  # noqa: B018
+
+
+def test_a_device_that_was_shut_down_starts_anew():
+    """What is kept for later, such as the token of the collectives, is not of the device before."""
+    out = run_in_process(
+        """
+        import torch, torch_xla, torch.distributed as dist
+        import torch_xla.distributed.xla_backend
+        from torch_xla import _XLAC
+
+        dist.init_process_group("xla", store=dist.HashStore(), rank=0, world_size=1)
+        functional, group = torch.ops._c10d_functional, dist.group.WORLD.group_name
+
+        def used():
+            x = torch.ones(3).to("xla")
+            graph = [functional.wait_tensor(functional.all_reduce(x, "sum", group)) * 5]
+            key = _XLAC._get_graph_hash(graph)
+            _XLAC._xla_warm_up_cache(graph, [])
+            print(graph[0].tolist(), _XLAC._run_cached_graph(key, [x])[0].tolist())
+            return x, key
+
+        x, key = used()
+        _XLAC._shutdown()
+        for use in (x.tolist, lambda: _XLAC._run_cached_graph(key, [x])):
+            try:
+                use()
+            except RuntimeError as error:
+                print(error)
+        used()
+        """
+    )
+    assert out.splitlines() == [
+        "[5.0, 5.0, 5.0] [5.0, 5.0, 5.0]",
+        "the tensor's device was shut down",
+        "run_cached_graph: no graph of this hash was warmed up",
+        "[5.0, 5.0, 5.0] [5.0, 5.0, 5.0]",
+    ]

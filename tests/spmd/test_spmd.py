@@ -89,3 +89,32 @@ def test_a_mesh_before_use_spmd_is_an_error():
     assert "use_spmd() first" in lines[0]
     assert "tensors on xla:1" in lines[1] and lines[1].endswith("False")
     assert lines[2].startswith("Mesh(")
+
+
+def test_a_graph_that_is_warmed_up_is_compiled_once():
+    out = run_in_process(
+        """
+        import torch, torch_xla, torch_xla.runtime as xr, torch_xla.distributed.spmd as xs
+        from torch_xla import _XLAC
+        xr.use_spmd()
+        x = torch.arange(8.0).to("xla")
+        graph = [x * 5]
+        key = _XLAC._get_graph_hash(graph)
+        _XLAC._xla_warm_up_cache(graph, [])
+        torch_xla.sync(wait=True)
+        compiled = _XLAC._computation_stats()[0]
+        print(_XLAC._run_cached_graph(key, [x])[0].tolist())
+        print(_XLAC._computation_stats()[0] - compiled)
+        parts = xs.mark_sharding(x + 0, xs.get_1d_mesh("data"), ("data",))
+        try:
+            _XLAC._run_cached_graph(key, [parts])
+        except RuntimeError as error:
+            print(error)
+        """,
+        CPU_NUM_DEVICES="2",
+    )
+    assert out.splitlines() == [
+        "[0.0, 5.0, 10.0, 15.0, 20.0, 25.0, 30.0, 35.0]",
+        "0",
+        "run_cached_graph: expected whole tensors, and input 0 lies in parts on the mesh",
+    ]
