@@ -142,23 +142,20 @@ CapturedGraph Capture::finish(at::TensorList results) {
 std::pair<std::vector<at::Tensor>, RandomKeys> record_region(
     graph::RegionKind kind, const std::vector<CapturedGraph>& graphs, at::TensorList operands,
     const graph::RegionParameters& parameters, const std::optional<RandomKeys>& keys) {
-  std::vector<TensorImpl*> impls;
-  std::vector<const graph::TensorType*> types;
+  std::vector<at::Tensor> read = operands.vec();
   std::vector<graph::RegionPtr> regions;
-  const auto add = [&](const at::Tensor& tensor) {
-    impls.push_back(&expect_xla(tensor, "region", "operands"));
-    types.push_back(impls.back()->xla_type());
-    TORCH_CHECK(&impls.back()->xla_device() == &impls.front()->xla_device(),
-                "expected all tensors on xla:", impls.front()->xla_device().ordinal(),
-                ", got one on ", tensor.device());
-  };
-  for (const at::Tensor& operand : operands) add(operand);
   for (const CapturedGraph& graph : graphs) {
     regions.push_back(graph.region);
-    for (const at::Tensor& constant : graph.constants) add(constant);
+    read.insert(read.end(), graph.constants.begin(), graph.constants.end());
   }
-  TORCH_CHECK(!impls.empty(), "a region must read at least one tensor");
-  runtime::Device& device = impls.front()->xla_device();
+  TORCH_CHECK(!read.empty(), "a region must read at least one tensor");
+  runtime::Device& device = common_device(read, "region");
+  std::vector<TensorImpl*> impls;
+  std::vector<const graph::TensorType*> types;
+  for (const at::Tensor& tensor : read) {
+    impls.push_back(as_xla(tensor));
+    types.push_back(impls.back()->xla_type());
+  }
   const graph::Entry* entry = translating([&] {
     return kind == graph::RegionKind::kCall
                ? call_entry(graphs.front(), types)

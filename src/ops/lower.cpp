@@ -62,15 +62,13 @@ class Module {
       program_.ints.push_back(static_cast<std::uint32_t>(trace.numbers.size() + i));
     }
     if (!program_.floats.empty()) {
-      floats_.vector = vector_parameter(DType::kFloat64, program_.floats.size());
-      floats_.elements.resize(program_.floats.size());
+      floats_ = vector_parameter(DType::kFloat64, program_.floats.size());
     }
     if (!program_.ints.empty()) {
-      ints_.vector = vector_parameter(DType::kInt64, program_.ints.size());
-      ints_.elements.resize(program_.ints.size());
+      ints_ = vector_parameter(DType::kInt64, program_.ints.size());
     }
     for (std::size_t i = first_variable; i < program_.ints.size(); ++i) {
-      variables_.push_back(element({DType::kInt64}, i));
+      variables_.push_back(ints_.elements[i]);
     }
     if (whole_ != nullptr) place_parameters();
   }
@@ -120,14 +118,21 @@ class Module {
   // Where a slot's number is in the vector of its kind; none: it is a constant.
   using Address = std::optional<std::size_t>;
 
-  // The numbers of one kind, and those that were taken out of the vector so far.
+  // The numbers of one kind.
   struct Vector {
     Value vector;
     std::vector<Value> elements;
   };
 
-  Value vector_parameter(DType dtype, std::size_t size) {
-    return builder_.parameter({dtype, {static_cast<std::int64_t>(size)}});
+  // All elements are taken out before the first step: they are there for every reader, whoever
+  // comes first, and in regions.
+  Vector vector_parameter(DType dtype, std::size_t size) {
+    const auto count = static_cast<std::int64_t>(size);
+    Vector numbers{builder_.parameter({dtype, {count}}), {}};
+    for (std::int64_t i = 0; i < count; ++i) {
+      numbers.elements.push_back(hlo::reshape(hlo::slice(numbers.vector, {i}, {i + 1}, {1}), {}));
+    }
+    return numbers;
   }
 
   // Data lie in the vectors in the order in which the walk met them, each only once.
@@ -165,17 +170,10 @@ class Module {
     return values;
   }
 
-  // Steps are asked about one after the other, outside of the regions that some of them have: what
-  // one took out is there for all that follow.
-  Value element(const graph::Slot& slot, std::size_t index) {
-    const auto start = static_cast<std::int64_t>(index);
-    Vector& numbers = slot.dtype == DType::kFloat64 ? floats_ : ints_;
-    Value& number = numbers.elements[index];
-    if (!number) {
-      number = hlo::reshape(hlo::slice(numbers.vector, {start}, {start + 1}, {1}), {});
-      if (slot.dtype == DType::kUInt64) number = hlo::bitcast_convert(number, DType::kUInt64);
-    }
-    return number;
+  Value element(const graph::Slot& slot, std::size_t index) const {
+    const Vector& numbers = slot.dtype == DType::kFloat64 ? floats_ : ints_;
+    const Value& number = numbers.elements[index];
+    return slot.dtype == DType::kUInt64 ? hlo::bitcast_convert(number, DType::kUInt64) : number;
   }
 
   const graph::Trace& trace_;
