@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import collections
+import pathlib
+import re
+
 import check_layers
 import pytest
+
+ROOT = pathlib.Path(__file__).parent.parent
 
 CLEAN = {
     "src/base/shape.h": "",
@@ -74,3 +80,40 @@ def test_rows_of_the_tables_name_rows_above_them(table):
     for part, below in table.items():
         assert below <= above, part
         above.add(part)
+
+
+def cells_of(text, header):
+    """The rows of the table of a page whose header begins so: lists of words in backticks."""
+    lines = text.split(f"\n| {header} |", 1)[1].splitlines()[2:]
+    for line in lines:
+        if not line.startswith("|"):
+            return
+        yield [cell.strip() for cell in line.strip("|").split("|")]
+
+
+def test_other_lists_of_layers_are_the_tables():
+    built = re.findall(
+        r"torch_xla_add_layer\((\w+) ?([\w ]*)\)", (ROOT / "cmake/layers.cmake").read_text()
+    )
+    assert {name: set(below.split()) for name, below in built} == {
+        name: below for name, below in check_layers.LAYERS.items() if name in dict(built)
+    }
+    assert {name for name, _ in built} == {"base", "pjrt", "hlo", "graph", "ops", "runtime"}
+    page = (ROOT / "CONTRIBUTING.md").read_text()
+    above: list[str] = []
+    for name, *_, below in cells_of(page, "folder | holds"):
+        named = set(above) if below == "all above" else set(re.findall(r"\w+", below))
+        assert named == check_layers.LAYERS[name.strip("`")], name
+        above.append(name.strip("`"))
+    assert above == [*check_layers.LAYERS]
+    for name, _, below in cells_of(page, "part | holds"):
+        part = "leaves" if name == "`_*.py`" else name.strip("`")
+        if part != "the rest":
+            named = set(re.findall(r"\w+", below))
+            assert named == check_layers.INTERNALS[part] | {"leaves"}, name
+
+
+def test_modules_of_tests_are_told_apart_by_their_names():
+    """They import each other by them, whatever their folders."""
+    names = collections.Counter(path.name for path in (ROOT / "tests").rglob("*.py"))
+    assert [name for name, count in names.items() if count > 1 and name != "conftest.py"] == []

@@ -64,6 +64,8 @@ FACADES = {
     "conformance": {"torch_xla", "debug"},
     "_dynamo": set[str](),
     "_internal": set[str](),
+    # The names that it gives them are in a table, not in imports.
+    "_moved_names": {"_internal", "core", "amp", "distributed", "experimental", "runtime"},
 }
 PYTHON_LAYERS = {
     **INTERNALS,

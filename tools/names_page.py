@@ -14,7 +14,8 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from torch_xla._other_names import MOVED, Refused
+from torch_xla._moved_names import MOVED
+from torch_xla._other_names import Refused
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "names.md"

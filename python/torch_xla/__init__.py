@@ -13,7 +13,14 @@ from torch_xla import _XLAC as _XLAC  # isort: skip
 # What of the package is used in nearly every program.
 import torch_xla.core.xla_model
 import torch_xla.debug.metrics  # noqa: F401
-from torch_xla import _known_bindings, _other_names, _submodules, backends, runtime
+from torch_xla import (
+    _known_bindings,
+    _moved_names,
+    _other_names,
+    _submodules,
+    backends,
+    runtime,
+)
 from torch_xla._settings import settings
 from torch_xla._torch import integration as _integration
 from torch_xla.torch_xla import (
@@ -48,16 +55,18 @@ __all__ = [
 ]
 
 _integration.install()
-_other_names.install()
+_moved_names.install()
 _known_bindings.install()
 
 
 if TYPE_CHECKING:
     from torch_xla import (
         amp as amp,
+        conformance as conformance,
         core as core,
         debug as debug,
         distributed as distributed,
+        doctor as doctor,
         experimental as experimental,
         stablehlo as stablehlo,
         utils as utils,

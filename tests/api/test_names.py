@@ -19,7 +19,8 @@ from clone import ROOT
 from processes import run_in_process
 
 import torch_xla
-from torch_xla._other_names import MOVED, Refused
+from torch_xla._moved_names import MOVED
+from torch_xla._other_names import Refused
 from torch_xla._refused_names import REFUSED
 
 

@@ -10,7 +10,7 @@ import split_gpt2
 from processes import json_of_program
 from quick_options import XLA_FLAGS
 
-PROGRAM = pathlib.Path(__file__).with_name("exchange_programs.py")
+PROGRAM = pathlib.Path(__file__).with_name("step_exchange_programs.py")
 
 
 @pytest.fixture(scope="module", params=split_gpt2.WAYS)

@@ -6,6 +6,7 @@ from torch_xla import _submodules
 
 if TYPE_CHECKING:
     from torch_xla.debug import (
+        frame_parser_util as frame_parser_util,
         graph_saver as graph_saver,
         guards as guards,
         memory as memory,

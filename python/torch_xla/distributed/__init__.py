@@ -14,6 +14,7 @@ if TYPE_CHECKING:
         parallel_loader as parallel_loader,
         spmd as spmd,
         xla_backend as xla_backend,
+        xla_dist as xla_dist,
         xla_multiprocessing as xla_multiprocessing,
         zero_redundancy_optimizer as zero_redundancy_optimizer,
     )

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         gru as gru,
         mark_pattern_utils as mark_pattern_utils,
         plugins as plugins,
+        quantized as quantized,
         scan as scan,
         scan_layers as scan_layers,
         spmd_fully_sharded_data_parallel as spmd_fully_sharded_data_parallel,

@@ -22,6 +22,7 @@ __all__ = [
 
 if TYPE_CHECKING:
     from torch_xla.distributed.fsdp import (
+        consolidate_sharded_ckpts as consolidate_sharded_ckpts,
         state_dict_utils as state_dict_utils,
         utils as utils,
         wrap as wrap,

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from torch_xla.experimental.distributed_checkpoint import (
         manager as manager,
         optimizer_state as optimizer_state,
+        parts as parts,
         planners as planners,
     )
 
