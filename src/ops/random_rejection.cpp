@@ -2,6 +2,7 @@
 // a loop that ends when all have. The poisson and binomial proposals are Hoermann's transformed
 // rejection (1993) where the mean is at least 10, and waiting times below.
 #include <cmath>
+#include <limits>
 
 #include "ops/expression.h"
 #include "ops/random_bits.h"
@@ -10,6 +11,8 @@
 namespace torch_xla::ops {
 namespace {
 
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 constexpr double kLeastTransformed = 10;  // the mean from which the transformed rejection is used
 
 struct Attempt {
@@ -19,12 +22,12 @@ struct Attempt {
 };
 
 // Repeats `attempt(key, state, count)` for the elements not yet accepted, with a new key and the
-// number of attempts so far each time. `state` is the first state.
+// number of attempts so far each time. `state` is the first state. Elements that are not `drawn`
+// are 0: parameters of which no attempt is ever accepted, as a NaN, would hold the loop for ever.
 template <typename F>
-Value try_until_accepted(Value key, Value state, const F& attempt) {
+Value try_until_accepted(Value drawn, Value key, Value state, const F& attempt) {
   hlo::Builder& b = key.builder();
-  const Value pending = hlo::full(b, {DType::kBool, state.dims()}, true);
-  const hlo::Values start = {scalar(b, DType::kUInt64, 0), pending, state, full_like(state, 0)};
+  const hlo::Values start = {scalar(b, DType::kUInt64, 0), drawn, state, full_like(state, 0)};
   Dims all(static_cast<std::size_t>(state.rank()));
   for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<std::int64_t>(i);
   const hlo::Values end = hlo::while_(
@@ -75,7 +78,9 @@ Value poisson(Value self, Value key) {
     return {hlo::select(is_large, at_once | (is_valid & fits), arrived),
             hlo::select(is_large, proposal, broadcast_to(count, rate.dims())), next_product};
   };
-  return convert(try_until_accepted(key, full_like(rate, 1), attempt), dtype);
+  const Value is_drawn = greater_equal(rate, 0.0) & less(rate, kInfinity);
+  const Value drawn = try_until_accepted(is_drawn, key, full_like(rate, 1), attempt);
+  return convert(where(is_drawn, drawn, where(greater(rate, 0.0), rate, kNaN)), dtype);
 }
 
 Value binomial(Value count, Value prob, Value key) {
@@ -114,8 +119,13 @@ Value binomial(Value count, Value prob, Value key) {
     return {hlo::select(is_large, at_once | (is_valid & fits), is_over),
             hlo::select(is_large, proposal, broadcast_to(successes, n.dims())), next_waited};
   };
-  const Value drawn = try_until_accepted(key, full_like(n, 0), attempt);
-  return convert(hlo::select(is_flipped, n - drawn, drawn), dtype);
+  const Value is_none = less_equal(n, 0.0) | less_equal(both[1], 0.0);
+  const Value is_all = greater_equal(both[1], 1.0);
+  const Value is_drawn = less(n, kInfinity) & less(both[1], 1.0) & ~is_none;
+  const Value successes = try_until_accepted(is_drawn, key, full_like(n, 0), attempt);
+  const Value drawn = hlo::select(is_flipped, n - successes, successes);
+  const Value certain = where(is_none, 0.0, hlo::select(is_all, n, n * both[1]));
+  return convert(hlo::select(is_drawn, drawn, certain), dtype);
 }
 
 // Marsaglia and Tsang (2000): a cubed normal number is nearly gamma distributed. A shape below 1 is
@@ -134,12 +144,15 @@ Value standard_gamma(Value self, Value key) {
     const Value fits = hlo::lt(hlo::log(u), x * x * 0.5 + d * (1.0 - v + hlo::log(v)));
     return {is_positive & fits, d * v, state};
   };
-  const Value drawn = try_until_accepted(key, full_like(shape, 0), attempt);
+  const Value is_drawn = greater(shape, 0.0) & less(shape, kInfinity);
+  const Value drawn = try_until_accepted(is_drawn, key, full_like(shape, 0), attempt);
   const Value boost = hlo::power(
       random_open_uniform(derived_key(key, ~std::uint64_t{0}), shape.dtype(), shape.dims()),
       1.0 / where(is_small, shape, 1.0));
   const Value least = full_like(shape, std::numeric_limits<float>::min());
-  return convert(hlo::maximum(where(is_small, drawn * boost, drawn), least), self.dtype());
+  const Value value = hlo::maximum(where(is_small, drawn * boost, drawn), least);
+  const Value certain = where(equal(shape, kInfinity), kInfinity, least);
+  return convert(hlo::select(is_drawn, value, certain), self.dtype());
 }
 
 Value sample_dirichlet(Value self, Value key) {

@@ -301,3 +301,35 @@ def test_forks_nest_and_restore_after_errors(device):
     with xm.fork_rng(enabled=False):
         assert torch.rand(3, device=device).tolist() == first
     assert xm.get_rng_state() != before
+
+
+CERTAIN = {
+    "poisson": (torch.poisson, [(0.0,), (math.inf,)]),
+    "standard gamma": (torch._standard_gamma, [(math.inf,), (math.nan,), (-1.0,), (0.0,)]),
+    "dirichlet": (torch._sample_dirichlet, [(math.nan, 1.0)]),
+    "binomial": (
+        lambda x: torch.binomial(x[:1], x[1:]),
+        [(10, -1), (-3, 0.5), (10, 0), (100, 1), (100, 2), (10, math.inf), (10, math.nan)],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CERTAIN)
+def test_parameters_of_which_nothing_is_accepted_end(name, device):
+    """A program of a loop that no draw ends can't be ended either."""
+    function, parameters = CERTAIN[name]
+    for each in parameters:
+        x = torch.tensor(each, dtype=torch.float32)
+        # Eager PyTorch never ends for an infinite rate.
+        want = torch.tensor([math.inf]) if (name, *each) == ("poisson", math.inf) else function(x)
+        torch.testing.assert_close(function(x.to(device)).cpu(), want, equal_nan=True)
+
+
+def test_a_parameter_that_makes_no_sense_leaves_the_others(device):
+    rates = torch.tensor([math.nan, -1.0, 3.0, 200.0], device=device).repeat_interleave(N // 4)
+    drawn = torch.poisson(rates).cpu().reshape(4, -1)
+    assert drawn[:2].isnan().all()
+    torch.testing.assert_close(drawn[2:].mean(1), torch.tensor([3.0, 200.0]), rtol=0.02, atol=0)
+    half = torch.tensor(0.5, device=device)
+    counts = torch.binomial(torch.tensor([math.nan, math.inf, 40.0], device=device), half).cpu()
+    assert counts[0].isnan() and counts[1] == math.inf and 0 <= counts[2] <= 40
