@@ -37,18 +37,19 @@ bool is_product_dtype(DType dtype) {
   return dtype != DType::kBool && !is_wide_unsigned;
 }
 
+// A factor of zero gives zero, also of NaNs and infinities: `is_zero` says that of numbers which
+// are zero for certain, and data may be.
 Value times(Value value, const Factor& factor) {
-  return factor.is_one ? value : value * convert(factor.value, value.dtype());
+  if (factor.is_one) return value;
+  if (factor.is_zero) return full_like(value, 0);
+  const Value number = convert(factor.value, value.dtype());
+  return where(equal(number, 0), 0, value * number);
 }
 
 // beta * self + alpha * product, rounded to `dtype` once. `product` has the result's sizes. A beta
 // of zero leaves self out, NaNs and infinities included.
 Value accumulated(Value self, Value product, const Factor& beta, const Factor& alpha, DType dtype) {
-  if (alpha.is_zero) {
-    product = full_like(product, 0);
-  } else {
-    product = times(product, alpha);
-  }
+  product = times(product, alpha);
   if (!beta.is_zero) {
     const Value term = times(convert(self, product.dtype()), beta);
     product = broadcast_to(term, product.dims()) + product;

@@ -53,6 +53,9 @@ Value copy(Value self, Value source);
 // Of a floating type.
 double greatest_finite(DType dtype);
 
+// Of complex numbers on the branch cut too, whose side the sign of an imaginary zero tells.
+Value square_root(Value x);
+Value reciprocal_root(Value x);
 // True where the sign bit is set, of zeros and NaNs too.
 Value signbit(Value value);
 // The bits of a float as a signed integer of its size.

@@ -75,7 +75,7 @@ Value floor_div_floats(Value a, Value b) {
   const Value nearest = floored + convert(greater(quotient - floored, 0.5), a.dtype());
   const Value ratio = a / b;
   const Value zero = hlo::full_like(a, 0);
-  const Value signed_zero = where(less(ratio, 0), -zero, zero);
+  const Value signed_zero = where(signbit(ratio), -zero, zero);
   return where(equal(b, 0), ratio, where(equal(quotient, 0), signed_zero, nearest));
 }
 
@@ -299,13 +299,27 @@ Value complex_of(Value real, Value imag) {
   return promoted<hlo::complex>(real, imag);
 }
 
+// As PyTorch's Meta kernel of `sub` does.
+void check_no_masks(Value self, Value other) {
+  const bool is_mask = self.dtype() == DType::kBool;
+  const bool is_other_mask = other.dtype() == DType::kBool;
+  base::check(!is_mask || !is_other_mask,
+              "Subtraction, the `-` operator, with two bool tensors is not supported. Use the `^` "
+              "or `logical_xor()` operator instead.");
+  base::check(!is_mask && !is_other_mask,
+              "Subtraction, the `-` operator, with a bool tensor is not supported. If you are "
+              "trying to invert a mask, use the `~` or `logical_not()` operator instead.");
+}
+
 void register_arithmetic(Registry& m) {
   m.impl({"add.Tensor", "add.Scalar"},
          [](Value self, Value other, Factor alpha) { return add(self, other, alpha); });
   m.impl({"sub.Tensor", "sub.Scalar"},
          [](Value self, Value other, Factor alpha) { return sub(self, other, alpha); });
-  m.impl({"rsub.Tensor", "rsub.Scalar"},
-         [](Value self, Value other, Factor alpha) { return sub(other, self, alpha); });
+  m.impl({"rsub.Tensor", "rsub.Scalar"}, [](Value self, Value other, Factor alpha) {
+    check_no_masks(self, other);
+    return sub(other, self, alpha);
+  });
   m.impl({"_add_relu.Tensor", "_add_relu.Scalar"},
          [](Value self, Value other, Factor alpha) { return max(add(self, other, alpha), 0); });
   m.impl({"mul.Tensor", "mul.Scalar"}, mul);
@@ -434,8 +448,8 @@ Value pow(Value self, const Promotable& exponent) {
         if (p == 3) return x * x * x;
         // Of float16, PyTorch takes the power here too, which has one of -infinity.
         const bool has_roots = dtype != DType::kFloat16;
-        if (p == 0.5 && has_roots) return sqrt(x);
-        if (p == -0.5 && has_roots) return rsqrt(x);
+        if (p == 0.5 && has_roots) return square_root(x);
+        if (p == -0.5 && has_roots) return reciprocal_root(x);
         if (p == -1) return 1.0 / x;
         if (p == -2) return 1.0 / (x * x);
         return power_of(x, broadcast_to(exponent.value(x.builder(), x.dtype()), x.dims()));

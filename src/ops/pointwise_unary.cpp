@@ -37,6 +37,29 @@ Value rounding(Value self) {
   return base::is_integral(self.dtype()) ? self : F(self);
 }
 
+// `F`, whose value at the conjugate of a complex number is the conjugate. XLA's formulas lose the
+// sign of an imaginary part of zero, by which PyTorch's choose the side of a branch cut.
+template <UnaryFunction F>
+Value mirrored(Value x) {
+  if (!base::is_complex(x.dtype())) return F(x);
+  const Value above = F(complex(real(x), abs(imag(x))));
+  const Value part = imag(above);
+  return complex(real(above), where(signbit(imag(x)), -part, part));
+}
+
+// The sine's inverse, turned by a right angle as its branch cuts are.
+Value asinh(Value x) {
+  if (!base::is_complex(x.dtype())) return hlo::asinh(x);
+  const Value turned = mirrored<hlo::asin>(complex(-imag(x), real(x)));
+  return complex(imag(turned), -real(turned));
+}
+
+// `F` of each part: XLA's quotient of complex numbers makes NaN of infinity and zero.
+template <UnaryFunction F>
+Value by_parts(Value x) {
+  return base::is_complex(x.dtype()) ? complex(F(real(x)), F(imag(x))) : F(x);
+}
+
 Value everywhere(Value like, bool value) {
   return hlo::full(like.builder(), {DType::kBool, like.dims()}, value);
 }
@@ -155,8 +178,10 @@ Value exp2(Value x) {
   if (base::is_complex(x.dtype())) return exponential(x * std::numbers::ln2);
   return power(hlo::full_like(x, 2.0), x);
 }
-Value log2(Value x) { return log(x) / std::numbers::ln2; }
-Value log10(Value x) { return log(x) / std::numbers::ln10; }
+Value over_ln2(Value x) { return x / std::numbers::ln2; }
+Value over_ln10(Value x) { return x / std::numbers::ln10; }
+Value log2(Value x) { return by_parts<over_ln2>(log(x)); }
+Value log10(Value x) { return by_parts<over_ln10>(log(x)); }
 Value deg2rad(Value x) { return x * (kPi / 180); }
 Value rad2deg(Value x) { return x * (180 / kPi); }
 
@@ -206,13 +231,13 @@ Value fill(Value self, Value value) {
 
 constexpr UnaryOperator kUnaryOperators[] = {
     {"abs", abs_of},
-    {"acos", floating_formula<hlo::acos>},
-    {"acosh", floating_formula<hlo::acosh>},
+    {"acos", floating_formula<mirrored<hlo::acos>>},
+    {"acosh", floating_formula<mirrored<hlo::acosh>>},
     {"angle", angle},
-    {"asin", floating_formula<hlo::asin>},
-    {"asinh", floating_formula<hlo::asinh>},
+    {"asin", floating_formula<mirrored<hlo::asin>>},
+    {"asinh", floating_formula<asinh>},
     {"atan", floating_formula<hlo::atan>},
-    {"atanh", floating_formula<hlo::atanh>},
+    {"atanh", floating_formula<mirrored<hlo::atanh>>},
     {"bitwise_not", hlo::not_},
     {"ceil", rounding<hlo::ceil>},
     {"_conj_physical", conj_of},
@@ -237,14 +262,14 @@ constexpr UnaryOperator kUnaryOperators[] = {
     {"lgamma", floating_formula<log_gamma>},
     {"log", floating<hlo::log>},
     {"log10", floating_formula<log10>},
-    {"log1p", floating_formula<hlo::log_plus_one>},
+    {"log1p", floating_formula<mirrored<hlo::log_plus_one>>},
     {"log2", floating_formula<log2>},
     {"logical_not", logical_not},
     {"neg", hlo::negate},
     {"rad2deg", floating_formula<rad2deg>},
     {"reciprocal", floating<reciprocal>},
     {"round", rounding<hlo::round_nearest_even>},
-    {"rsqrt", floating_formula<hlo::rsqrt>},
+    {"rsqrt", floating_formula<reciprocal_root>},
     {"sgn", sign_of},
     {"sigmoid", floating_formula<hlo::logistic>},
     {"sign", sign_of},
@@ -252,7 +277,7 @@ constexpr UnaryOperator kUnaryOperators[] = {
     {"sin", floating<hlo::sine>},
     {"sinc", floating_formula<sinc>},
     {"sinh", floating_formula<hlo::sinh>},
-    {"sqrt", floating<hlo::sqrt>},
+    {"sqrt", floating<square_root>},
     {"tan", floating<hlo::tan>},
     {"tanh", floating<hlo::tanh>},
     {"trunc", rounding<trunc>},
@@ -301,6 +326,9 @@ double greatest_finite(DType dtype) {
     default: return static_cast<double>(std::numeric_limits<float>::max());
   }
 }
+
+Value square_root(Value x) { return mirrored<hlo::sqrt>(x); }
+Value reciprocal_root(Value x) { return mirrored<hlo::rsqrt>(x); }
 
 Value signbit(Value value) {
   const DType dtype = value.dtype();

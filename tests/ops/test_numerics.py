@@ -287,3 +287,51 @@ def test_quotients_of_quotients(dtype):
     rtol = 4 * torch.finfo(dtype).eps
     torch.testing.assert_close([r.cpu() for r in got], expected, rtol=rtol, atol=0)
     assert all(r.isfinite().all() and r.all() for r in expected)
+
+
+def test_a_factor_of_zero_leaves_out_what_is_not_finite_whatever_it_was_before(device):
+    """As a number that changes it is data of the program."""
+
+    def products(device, factor):
+        def o(value):
+            return torch.tensor([[value]], device=device)
+
+        beta = [
+            torch.addmm(o(NAN), o(1.0), o(1.0), beta=factor),
+            torch.baddbmm(o(NAN)[None], o(1.0)[None], o(1.0)[None], beta=factor),
+            torch.addbmm(o(NAN), o(1.0)[None], o(1.0)[None], beta=factor),
+            torch.addmv(o(NAN)[0], o(1.0), o(1.0)[0], beta=factor),
+            torch.addr(o(NAN), o(1.0)[0], o(1.0)[0], beta=factor),
+        ]
+        return [*beta, torch.addmm(o(1.0), o(INF), o(1.0), alpha=factor)]
+
+    for factor in (0, 1, 0, 2.5, 0.0, 3.5):
+        assert_same(products("cpu", factor), products(device, factor))
+
+
+COMPLEX = [complex(a, b) for a in (-4.0, -0.5, -0.0, 0.0, 0.5, 4.0) for b in (-2.0, -0.0, 0.0, 2.0)]
+ON_CUTS = {
+    name: getattr(torch, name)
+    for name in (
+        *("sqrt", "rsqrt", "acos", "asin", "acosh", "asinh", "atan", "atanh"),
+        *("log", "log2", "log10", "log1p"),
+    )
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
+@pytest.mark.parametrize("name", [*ON_CUTS, "pow", "pow_"])
+def test_complex_functions_take_the_side_of_their_cut_that_the_sign_of_zero_tells(
+    name, dtype, device
+):
+    function = ON_CUTS.get(name, lambda x: x**0.5)
+    x = torch.tensor(COMPLEX, dtype=dtype)
+    want, got = (torch.view_as_real(function(y).cpu()) for y in (x, x.to(device)))
+    torch.testing.assert_close(got, want, equal_nan=True)
+
+
+def test_quotients_that_are_rounded_down_keep_the_sign_of_zero(device):
+    x = torch.tensor([-0.0, 0.0, -0.0, 0.5, -0.5])
+    y = torch.tensor([3.0, 3.0, -3.0, -3.0, 3.0])
+    want, got = x // y, (x.to(device) // y.to(device)).cpu()
+    assert torch.equal(want, got) and torch.equal(want.signbit(), got.signbit())

@@ -73,3 +73,15 @@ def test_what_tells_by_info_reads_nothing():
 def test_captured_functions_look_at_nothing():
     compiled = torch.compile(linalg.inv, backend="openxla")
     assert compiled(torch.eye(2, device="xla") * 2).diagonal().tolist() == [0.5, 0.5]
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex64, torch.complex128])
+def test_cholesky_tells_which_minor_is_not_positive(dtype, device):
+    upper = 2j if dtype.is_complex else 2.0
+    a = torch.tensor([[4, upper, 0], [0, -8, 0], [0, 0, 1]], dtype=dtype)
+    a = torch.stack([a.triu() + a.triu(1).mH, torch.eye(3, dtype=dtype)])
+    want, got = linalg.cholesky_ex(a), linalg.cholesky_ex(a.to(device))
+    assert got.info.tolist() == want.info.tolist() == [2, 0]
+    torch.testing.assert_close(got.L[1].cpu(), want.L[1])
+    with pytest.raises(torch.linalg.LinAlgError, match="minor of order 2 is not"):
+        linalg.cholesky(a[0].to(device))
