@@ -106,6 +106,14 @@ void check_scalar_tensor(CallArguments arguments) {
   check_fits_dtype(arguments, 0, 1);
 }
 
+void check_hardtanh(CallArguments arguments) {
+  const bool is_negative =
+      arguments[1].toScalar().toDouble() < 0 || arguments[2].toScalar().toDouble() < 0;
+  TORCH_CHECK(!is_negative || arguments[0].toTensor().scalar_type() != at::kByte,
+              "cannot do hardtanh on an unsigned type with negative limits");
+  check_bounds(arguments, 1, 2);
+}
+
 void check_bounds(CallArguments arguments, std::size_t first, std::size_t last) {
   const at::Tensor& self = arguments[0].toTensor();
   at::ScalarType dtype = self.scalar_type();

@@ -23,6 +23,7 @@ void check_exponent(CallArguments arguments);
 void check_exponent_of_list(CallArguments arguments);
 void check_exponential(CallArguments arguments);
 void check_geometric(CallArguments arguments);
+void check_hardtanh(CallArguments arguments);
 void check_index_fill(CallArguments arguments);
 void check_log_normal(CallArguments arguments);
 void check_masked_fill(CallArguments arguments);

@@ -117,6 +117,7 @@ constexpr OperatorRules kRules[] = {
     {.name = "gather", .reads = {{kNone}, {kWhole}}},
     {.name = "geometric", .check = check_geometric},
     {.name = "geqrf", .layout = Layout::kColumns},
+    {.name = "hardtanh", .check = check_hardtanh},
     {.name = "histc", .out = {.dtype_error = kHistogram}, .takes_integers = true},
     {.name = "histogram", .out = {.dtype_error = kHistogram}},
     {.name = "index", .reads = {{kNone, kGiven}}},
@@ -245,6 +246,12 @@ constexpr OperatorRules kRules[] = {
      .reads = {{kNone, kGiven}},
      .out = {.dtype_error = "take(): self and out expected to have the same dtype, but got "
                             "self.dtype = {Want} and out.dtype = {Got}"}},
+    {.name = "threshold",
+     .check =
+         [](CallArguments given) {
+           check_fits_self(given, 1);
+           check_fits_self(given, 2);
+         }},
     {.name = "topk", .reads = {{kNoneOrNumber}}},
     {.name = "triangular_solve", .reads = {{kWhole}, {kAny}}, .out = {.only_first_is_apart = true}},
     {.name = "tril", .check_in_place = check_triangle},

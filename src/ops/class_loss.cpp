@@ -253,6 +253,8 @@ Labels labels_of(Value self, Value target) {
 }
 
 Pair multilabel_margin_loss(Value self, Value target, std::int64_t reduction) {
+  base::check(target.dtype() == DType::kInt64, "expected scalar type Long but found ",
+              scalar_type_name(target.dtype()));
   const Labels l = labels_of(self, target);
   const Value sums = reduce_sum(l.excess, {1, 2});
   const Value losses = hlo::multiply(sums, hlo::full_like(sums, l.scale));

@@ -6,6 +6,8 @@
 
 #include "base/error.h"
 #include "ops/expression.h"
+#include "ops/reduce.h"
+#include "ops/sequence_dtypes.h"
 #include "ops/special.h"
 
 namespace torch_xla::ops {
@@ -97,6 +99,10 @@ DType sequence_dtype(DType dtype) {
   return base::is_integral(dtype) ? DType::kInt64 : accumulate_dtype(dtype);
 }
 
+void check_sequence(const char* kernel, DType dtype, bool takes_complex) {
+  check_implemented(can_count(dtype) || (takes_complex && base::is_complex(dtype)), kernel, dtype);
+}
+
 // start + step * (0, 1, ..., count - 1).
 Value arithmetic_sequence(Context& context, std::int64_t count, const Scalar& start,
                           const Scalar& step, DType dtype) {
@@ -127,6 +133,7 @@ Value arange(Context& context, const Scalar& start, const Scalar& end, const Sca
              MaybeDType dtype) {
   const bool is_integral = !start.is_floating() && !end.is_floating() && !step.is_floating();
   const DType out = is_integral ? dtype.value_or(DType::kInt64) : output_dtype(dtype);
+  check_sequence("arange_cpu", out, false);
   return arithmetic_sequence(context, arange_count(start, end, step, out), start, step, out);
 }
 
@@ -197,12 +204,14 @@ void register_sequences(Registry& m) {
   m.impl({"linspace", "linspace.Tensor_Tensor", "linspace.Tensor_Scalar", "linspace.Scalar_Tensor"},
          [](Context& context, Value start, Value end, std::int64_t steps, MaybeDType dtype) {
            const DType out = linspace_dtype(dtype, start, end);
+           check_sequence("linspace_cpu", out, true);
            return convert(linear_points(context, start, end, steps, out), out);
          });
   m.impl({"logspace", "logspace.Tensor_Tensor", "logspace.Tensor_Scalar", "logspace.Scalar_Tensor"},
          [](Context& context, Value start, Value end, std::int64_t steps, double base,
             MaybeDType dtype) {
            const DType out = linspace_dtype(dtype, start, end);
+           check_sequence("logspace_cpu", out, true);
            Value points = linear_points(context, start, end, steps, out);
            // PyTorch does not round the exponent of a single point to the dtype.
            if (steps == 1) points = broadcast_to(widest(start), {1});

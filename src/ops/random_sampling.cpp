@@ -3,6 +3,7 @@
 #include "ops/random_bits.h"
 #include "ops/reduce.h"
 #include "ops/scan.h"
+#include "ops/sequence_dtypes.h"
 
 namespace torch_xla::ops {
 namespace {
@@ -10,6 +11,7 @@ namespace {
 // The numbers below n in the order of random keys. With 64 bits no two keys are equal.
 Value randperm(hlo::Builder& builder, std::int64_t n, DType dtype, Value key) {
   base::check(n >= 0, "n must be non-negative, got", n);
+  check_implemented(can_count(dtype), "randperm", dtype);
   const Value numbers = hlo::iota(builder, {DType::kInt64, {n}}, 0);
   const hlo::Values sorted =
       hlo::sort({random_bits64(key, {n}), numbers}, 0, /*is_stable=*/false,

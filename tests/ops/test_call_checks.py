@@ -416,3 +416,42 @@ def test_comparison_in_place_with_a_complex_number_is_a_comparison(device, dtype
         assert torch.equal(x[0].to(device).eq_(number).cpu(), x[0].clone().eq_(number))
     with pytest.raises(RuntimeError, match="without overflow"):
         x.to(device).fill_(1 + 2j)
+
+
+MASK = torch.tensor([True, False])
+BYTES = torch.tensor([1, 2], dtype=torch.uint8)
+REFUSED_DTYPES = {
+    "1 - mask": lambda d: 1 - MASK.to(d),
+    "1.0 - mask": lambda d: 1.0 - MASK.to(d),
+    "1j - mask": lambda d: 1j - MASK.to(d),
+    "rsub of masks": lambda d: torch.rsub(MASK.to(d), MASK.to(d)),
+    "rsub of a mask": lambda d: torch.rsub(BYTES.to(d), MASK.to(d)),
+    "hardtanh": lambda d: functional.hardtanh(BYTES.to(d)),
+    "hardtanh_": lambda d: functional.hardtanh_(BYTES.to(d)),
+    "hardtanh of int8": lambda d: functional.hardtanh(BYTES.to(d, torch.int8), -300, 5),
+    "threshold": lambda d: functional.threshold(BYTES.to(d), 300, 1),
+    "threshold's value": lambda d: functional.threshold(BYTES.to(d), 1, 300),
+    "multilabel_margin_loss": lambda d: functional.multilabel_margin_loss(
+        torch.ones(2, 3, device=d), torch.ones(2, 3, device=d)
+    ),
+    **{
+        f"{name} of {dtype}": lambda d, call=call, dtype=dtype: call(device=d, dtype=dtype)
+        for dtype in (torch.bool, torch.complex64, torch.float8_e5m2)
+        for name, call in (
+            ("arange", lambda **options: torch.arange(4, **options)),
+            ("linspace", lambda **options: torch.linspace(0, 1, 4, **options)),
+            ("logspace", lambda **options: torch.logspace(0, 1, 4, **options)),
+            ("randperm", lambda **options: torch.randperm(4, **options)),
+        )
+        if dtype != torch.complex64 or name in ("arange", "randperm")
+    },
+}
+
+
+@pytest.mark.parametrize("name", REFUSED_DTYPES)
+def test_dtypes_are_refused_at_the_call(name, device):
+    want = outcome(lambda: REFUSED_DTYPES[name]("cpu"))
+    assert want is not None
+    kind, words = outcome(lambda: REFUSED_DTYPES[name](device))
+    assert kind is want[0]
+    assert words.endswith(want[1])  # behind the operator's name where a kernel names itself
