@@ -118,3 +118,26 @@ def test_a_graph_that_is_warmed_up_is_compiled_once():
         "0",
         "run_cached_graph: expected whole tensors, and input 0 lies in parts on the mesh",
     ]
+
+
+def test_fewer_elements_than_devices():
+    # XLA's partitioner would return a part of the copy, and what lies behind it in memory.
+    out = run_in_process(
+        """
+        import torch, torch_xla, torch_xla.runtime as xr, torch_xla.distributed.spmd as xs
+        xr.use_spmd()
+        for sizes, split in (((4,), 0), ((2, 2), (0, 1)), ((2, 2), 0)):
+            mesh = xs.Mesh(range(4), sizes)
+            for count in range(1, 10):
+                x = torch.arange(5 * count, dtype=torch.float32).reshape(5, count)
+                spread = xs.mark_sharding_with_gradients(x.to("xla"), mesh, (None, split))
+                copy, column = spread.clone(), spread.narrow(1, 0, 1)
+                xs.annotate_custom_sharding(column, mesh, (None, None))
+                found = [spread, copy, column.clone()]
+                torch_xla.sync()
+                assert all(torch.equal(y.cpu(), x[:, : y.shape[1]]) for y in found), count
+        print("right")
+        """,
+        CPU_NUM_DEVICES="4",
+    )
+    assert out == "right"
