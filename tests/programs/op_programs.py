@@ -1,18 +1,22 @@
 """Random programs over PyTorch's op database: elementwise, reduction, shape, view and in-place
 calls on tensors of several dtypes, broadcast against each other, with gradients.
 
-`PYTHONPATH=tools/conformance python tests/programs/op_programs.py --count 10000` runs them by the
-hour and prints those that differ, after leaving out every step that is not needed for it.
+`python tests/programs/op_programs.py --first 0 --count 10000` runs them by the hour and prints
+those that differ, after leaving out every step that is not needed for it.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+import pathlib
 import random
 import sys
 import warnings
 from collections.abc import Callable
+
+if __name__ == "__main__":
+    sys.path.append(str(pathlib.Path(__file__).parents[2] / "tools" / "conformance"))
 
 import op_samples
 import torch
@@ -241,12 +245,11 @@ def main() -> int:
     """Run programs and print those that differ; 1 if there are any."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--count", type=int, default=1000)
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--first", type=int, default=0, help="program, whose number is its seed")
     arguments = parser.parse_args()
-    source = random.Random(arguments.seed)
     found = 0
-    for number in range(arguments.count):
-        program = draw(source)
+    for number in range(arguments.first, arguments.first + arguments.count):
+        program = draw(random.Random(number))
         if difference(program):
             found += 1
             short = shrunk(program)
