@@ -271,11 +271,15 @@ class ValueProgramMaker:
             name, line = self.with_out(text, name)
         line = line or f"{name} = {text}"
         # The CPU's products of complex numbers and infinities are those of a sum of four products.
+        # So are its sums with a number, which it multiplies by alpha.
         values = [self.value(n) for n in variables]
-        if any(v.is_complex() for v in values) and not all(
-            bool(v.isfinite().all()) for v in values
-        ):
+        is_finite = all(bool(v.isfinite().all()) for v in values) and not (
+            {"nan", "inf", "-inf"} & {*operands}
+        )
+        if any(v.is_complex() for v in values) and not is_finite:
             return
+        if "1 + 2j" in operands and any(v.dtype == torch.float16 for v in values):
+            return  # XLA has no complex32
         roundings = max((f.roundings for f in facts), default=0)
         is_real = all(f"{n}" in self.facts for n in operands)
         self.keep(
