@@ -94,6 +94,8 @@ void finish_early(std::int64_t device) {
   }
 }
 
+constexpr std::string_view kFunctional = "_c10d_functional::";
+
 // How a functional collective of c10d meets in a process group without its operator, whose table of
 // works each thread has another of: so that one thread may start it and another wait.
 struct GroupCall {
@@ -147,10 +149,9 @@ constexpr GroupCall kGroupCalls[] = {
 
 // Null if it has none.
 const GroupCall* find_group_call(const std::string& op) {
-  constexpr std::string_view kNamespace = "_c10d_functional::";
-  if (!op.starts_with(kNamespace)) return nullptr;
+  if (!op.starts_with(kFunctional)) return nullptr;
   const auto* const found = std::ranges::find(
-      kGroupCalls, std::string_view(op).substr(kNamespace.size()), &GroupCall::name);
+      kGroupCalls, std::string_view(op).substr(kFunctional.size()), &GroupCall::name);
   return found == std::end(kGroupCalls) ? nullptr : found;
 }
 
@@ -286,7 +287,7 @@ void run_operator(const Collective& collective, const runtime::HostCall& call,
   stack.back() = group.process_group_name;
   op.callBoxed(&stack);
   const at::Tensor output = tensor_over(call.output(0));
-  if (collective.op.starts_with("_c10d_functional::")) {
+  if (collective.op.starts_with(kFunctional)) {
     c10::Dispatcher::singleton()
         .findSchemaOrThrow("_c10d_functional::wait_tensor", "")
         .callBoxed(&stack);
