@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "runtime/device.h"
 #include "runtime/interruption.h"
+#include "runtime/origin.h"
 #include "runtime/recovery.h"
 #include "runtime/watched_wait.h"
 
@@ -23,8 +24,9 @@ std::string launch_text(const LaunchDescription& launch) {
 }
 
 std::string failure_text(const LaunchDescription& launch, const char* what) {
-  std::string text = base::str("running ", launch_text(launch), " failed: ", what, "; its ",
-                               launch.num_outputs, " results are lost");
+  std::string text = base::str(
+      "running ", launch_text(launch), " failed: ", what, "; its ", launch.num_outputs,
+      launch.can_run_again ? " results are computed anew if they are read" : " results are lost");
   if (launch.num_donated > 0) {
     text += base::str(", and so are ", launch.num_donated, " inputs that they were to replace");
   }
@@ -46,8 +48,8 @@ WaitingPlace& waiting_place() {
   return *instance;
 }
 
-// Guards what arrays keep of what they replace: only failures, and reads that a barrier overtakes,
-// need it.
+// Guards what arrays keep of what they replace, and where failed ones come from: only failures, and
+// reads that a barrier overtakes, need it.
 std::mutex& replaced_mutex() {
   static auto* const mutex = new std::mutex();
   return *mutex;
@@ -165,8 +167,13 @@ std::exception_ptr Array::await_launch() const {
   return error();
 }
 
-void Array::wait_launched() const {
-  if (const std::exception_ptr error = await_launch()) {
+void Array::wait_launched() {
+  await_launch();
+  if (can_be_revived()) {
+    Array* const self = this;
+    revive(*device_, std::span(&self, 1));
+  }
+  if (const std::exception_ptr error = this->error()) {
     restore_values(*device_, error);
     std::rethrow_exception(error);
   }
@@ -200,8 +207,12 @@ Array* as_array(const graph::DataPtr& data) {
   return static_cast<Array*>(data.get());
 }
 
-void Array::wait_ready() const {
+void Array::wait_ready() {
   wait_launched();
+  await_value();
+}
+
+void Array::await_value() const {
   for (const pjrt::Buffer& shard : buffers_) {
     try {
       await_watched_interruptibly(shard.ready_event(), [this] {
@@ -266,9 +277,34 @@ graph::DataPtr Array::take_replaced(std::uint64_t alias) {
   return before;
 }
 
-void Array::set_failed(std::exception_ptr error) {
+void Array::set_failed(std::exception_ptr error, ResultOf origin) {
+  {
+    const std::lock_guard lock(replaced_mutex());
+    std::swap(origin_, origin);  // what it was is freed without the lock
+  }
+  is_raised_.store(false);
   error_ = std::move(error);
   set_state(kFailed);
+}
+
+ResultOf Array::origin() const {
+  const std::lock_guard lock(replaced_mutex());
+  return origin_;
+}
+
+void Array::become(Array& computed) {
+  ResultOf freed;
+  std::vector<std::pair<std::uint64_t, graph::DataPtr>> before;
+  const std::lock_guard lock(replaced_mutex());
+  if (!is_failed()) return;  // another thread was faster
+  std::swap(origin_, freed);
+  replaced_.swap(before);
+  computed.set_taken();
+  buffers_ = std::move(computed.buffers_);
+  room_ = std::move(computed.room_);
+  launch_ = computed.launch_;
+  device_->arrays().count(num_bytes());
+  set_state(kLaunched);
 }
 
 void Array::raise(const pjrt::Error& error) const {
@@ -337,11 +373,13 @@ void ArrayList::spread(const std::vector<pjrt::Device*>& devices, const base::Sh
 }
 
 void ArrayList::release_all(const std::exception_ptr& error) {
+  std::vector<ResultOf> freed;  // without the lock: arrays are in the list until they are
   const std::lock_guard lock(mutex_);
   for (Array* array = first_; array != nullptr; array = array->next_) {
     if (array->holds_memory()) count(-array->num_bytes());
     array->buffers_.clear();
     array->without_room_.clear();
+    freed.push_back(array->origin());
     array->set_failed(error);
   }
 }

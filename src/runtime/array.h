@@ -17,6 +17,7 @@
 #include "base/error.h"
 #include "base/sharding.h"
 #include "graph/node.h"
+#include "graph/walk.h"
 #include "pjrt/buffer.h"
 #include "pjrt/device.h"
 
@@ -24,6 +25,8 @@ namespace torch_xla::runtime {
 
 class ArrayList;
 class Device;
+struct Origin;
+using OriginPtr = std::shared_ptr<const Origin>;
 
 // What an error of asynchronous work says about the program that failed. Shared by its outputs.
 struct LaunchDescription {
@@ -32,6 +35,7 @@ struct LaunchDescription {
   std::size_t num_outputs = 0;
   std::size_t num_donated = 0;  // inputs whose memory was handed over
   std::size_t num_kept = 0;     // after a failure: inputs to be replaced that are as before
+  bool can_run_again = false;   // after a failure: nothing has run, so a read may try (origin.h)
 };
 using LaunchDescriptionPtr = std::shared_ptr<const LaunchDescription>;
 
@@ -61,10 +65,17 @@ class HostCopy {
   std::vector<Part> parts_;
 };
 
+// Where a failed array would have come from: which of the results of what.
+struct ResultOf {
+  OriginPtr of;  // null if it can't be computed
+  graph::Source root;
+};
+
 // Thread-safe. Pending until its launch has started, then launched (the buffer exists, its value
-// may be on its way) or failed; it never changes after that. No method holds a lock while it waits.
-// What throws the error of a failed array has first given the device's tensors back what they were
-// before (`recovery.h`), for which it takes the recording lock.
+// may be on its way) or failed; a launched one never changes after that. No method holds a lock
+// while it waits. What throws the error of a failed array has first given the device's tensors back
+// what they were before (`recovery.h`), for which it takes the recording lock. Once the error has
+// been thrown, whoever waits for the value computes it if that can be (`origin.h`).
 class Array final : public graph::Data {
  public:
   // Whole on each of the device's devices, unless it says otherwise.
@@ -96,9 +107,9 @@ class Array final : public graph::Data {
   graph::Location location() const { return location_.load(std::memory_order_relaxed); }
 
   // Blocks until the buffer exists; throws if the launch failed. Both waits are interruptible.
-  void wait_launched() const;
+  void wait_launched();
   // Blocks until the value exists; throws if it could not be computed.
-  void wait_ready() const;
+  void wait_ready();
   // True when the value exists or never will. Never blocks.
   bool is_ready() const;
   bool is_pending() const { return state_.load(std::memory_order_acquire) <= kKeeping; }
@@ -106,7 +117,14 @@ class Array final : public graph::Data {
   bool is_failed() const { return state_.load(std::memory_order_acquire) == kFailed; }
   // Why; null unless it failed. To look is not to report it.
   std::exception_ptr error() const { return is_failed() ? error_ : nullptr; }
-  // Blocks as `wait_launched`; returns the error in place of throwing.
+  // What computes it, if it failed and that can be.
+  ResultOf origin() const;
+  // Its error has been thrown, if it failed: from now on it is computed when it is waited for.
+  void set_raised() { is_raised_.store(true); }
+  bool can_be_revived() const { return is_failed() && is_raised_.load() && origin().of != nullptr; }
+  // A failed array takes the value of another one, which is launched and nobody else's.
+  void become(Array& computed);
+  // Blocks until it has been launched or has failed; returns the error.
   std::exception_ptr await_launch() const;
   // The memory, after `wait_launched`: a buffer on each device, in their order. Valid as long as
   // the array. Of an array with room behind its elements a copy without, for which this may block.
@@ -117,7 +135,8 @@ class Array final : public graph::Data {
   bool has_room() const { return !room_.empty(); }
   // The memory as it is.
   const std::vector<pjrt::Buffer>& memory() const { return buffers_; }
-  // Another copy of the value, with that room, on a device that is one device. May block.
+  // Another copy of the value, with that room, on a device that is one device. After
+  // `wait_launched`. May block.
   pjrt::Buffer copy_with_room(const base::Dims& room) const;
   // Starts to put the value together in `destination`, dense and row-major, which must hold
   // `shape().num_bytes()`. After `wait_ready`. Throws pjrt::Error.
@@ -140,7 +159,7 @@ class Array final : public graph::Data {
   // Once, by whoever was to make the value. `room` is empty if there is none behind it.
   void set_launched(std::vector<pjrt::Buffer> buffers, LaunchDescriptionPtr launch,
                     base::Dims room = {});
-  void set_failed(std::exception_ptr error);
+  void set_failed(std::exception_ptr error, ResultOf origin = {});
   // As `upload` of a pending array, with the memory copied during the call.
   void set_uploaded(const void* data);
 
@@ -162,6 +181,7 @@ class Array final : public graph::Data {
   bool holds_memory() const;
   const std::vector<pjrt::Buffer>& buffers_without_room() const;
   void await_state() const;
+  void await_value() const;    // of one that has been launched
   int set_state(State state);  // gives the state before
   // Its type, device and line, for messages.
   std::string description() const;
@@ -180,6 +200,8 @@ class Array final : public graph::Data {
   base::Dims room_;  // if it isn't the shape's
   LaunchDescriptionPtr launch_;
   std::exception_ptr error_;
+  ResultOf origin_;  // under the mutex of what is replaced
+  std::atomic<bool> is_raised_{false};
   // Of an array with room, once someone asked: under a mutex of array_host.cpp.
   mutable std::vector<pjrt::Buffer> without_room_;
   // By the numbers of aliases, under a mutex of array.cpp.

@@ -103,7 +103,7 @@ HostCopy Array::download(void* destination) const {
 }
 
 pjrt::Buffer Array::copy_with_room(const base::Dims& room) const {
-  wait_ready();
+  await_value();
   std::vector<char> elements(static_cast<std::size_t>(shape().num_bytes()));
   download(elements.data()).await();
   const base::Shape memory{shape().dtype, room};

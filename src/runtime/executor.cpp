@@ -16,6 +16,7 @@
 #include "runtime/client.h"
 #include "runtime/launch.h"
 #include "runtime/observe.h"
+#include "runtime/origin.h"
 #include "runtime/plan.h"
 #include "runtime/platform_options.h"
 #include "runtime/programs.h"
@@ -73,6 +74,8 @@ void complete(Launch& launch, Plan& plan) {
   launch.inputs = std::move(plan.trace.leaves);
   launch.floats = numbers_at(plan, launch.program->floats);
   launch.ints = numbers_at(plan, launch.program->ints);
+  launch.roots = std::move(plan.trace.roots);
+  launch.recipe = graph::recipe_of(std::move(plan.trace));
   plan.emptied.clear();
   plan.garbage.clear();
   plan.freed.clear();
@@ -189,11 +192,25 @@ void submit(Device& device, Plan& plan, const std::shared_ptr<Launch>& launch) {
       std::move(plan.place), [launch] { return launch->start(); }, std::move(name));
 }
 
+// Plans a read. What it reads that has failed, as the user knows, is computed first if it can be.
+Plan plan_read(Device& device, const ReadValues& read, std::vector<ArrayPtr>& arrays,
+               GraphCuts* cuts = nullptr) {
+  Plan plan = plan_compute(device, read, arrays, cuts);
+  while (!plan.lost.empty()) {
+    std::vector<Array*> lost;
+    for (const graph::DataPtr& data : plan.lost) lost.push_back(static_cast<Array*>(data.get()));
+    revive(device, lost);
+    const std::vector<graph::Value> values = std::move(plan.values);
+    plan = plan_compute(device, [&](std::vector<graph::NodeRef>&) { return values; }, arrays, cuts);
+  }
+  return plan;
+}
+
 std::exception_ptr try_to_run(Device& device, const std::vector<graph::Value>& values,
                               std::string_view where) {
   try {
     std::vector<ArrayPtr> arrays;
-    Plan plan = plan_compute(device, [&](std::vector<graph::NodeRef>&) { return values; }, arrays);
+    Plan plan = plan_read(device, [&](std::vector<graph::NodeRef>&) { return values; }, arrays);
     if (plan.is_empty()) return nullptr;
     submit(device, plan, make_launch(device, plan, where, RunKind::kRead));
     return nullptr;
@@ -258,7 +275,7 @@ Plan plan_in_parts(Device& device, const Plan& cut, std::vector<ArrayPtr>& array
   }
   for (const std::vector<graph::Value>& part : cut.cut.parts) compute(device, part, where);
   const auto values = [&cut](std::vector<graph::NodeRef>&) { return cut.values; };
-  return plan_compute(device, values, arrays);
+  return plan_read(device, values, arrays);
 }
 
 }  // namespace
@@ -283,7 +300,7 @@ void sync(Device& device, bool wait_for_values, std::string_view where, RunKind 
 
 std::vector<ArrayPtr> compute(Device& device, const ReadValues& read, std::string_view where) {
   std::vector<ArrayPtr> arrays;
-  Plan plan = plan_compute(device, read, arrays, cuts_for(device));
+  Plan plan = plan_read(device, read, arrays, cuts_for(device));
   if (!plan.cut.is_empty()) plan = plan_in_parts(device, plan, arrays, where);
   if (!plan.is_empty()) run(device, std::move(plan), where, RunKind::kRead);
   return arrays;
@@ -292,7 +309,7 @@ std::vector<ArrayPtr> compute(Device& device, const ReadValues& read, std::strin
 bool compute_arguments(Device& device, const ReadValues& read, std::string_view where) {
   static base::Counter& count = base::counter("DynamoSyncInputExecuteTime");
   std::vector<ArrayPtr> arrays;
-  Plan plan = plan_compute(device, read, arrays);
+  Plan plan = plan_read(device, read, arrays);
   if (plan.is_empty()) return false;
   count.add();
   run(device, std::move(plan), where, RunKind::kGraph);
@@ -302,7 +319,7 @@ bool compute_arguments(Device& device, const ReadValues& read, std::string_view 
 std::optional<GraphCall> compute_graph(Device& device, const ReadValues& read,
                                        std::string_view where) {
   std::vector<ArrayPtr> arrays;
-  Plan plan = plan_compute(device, read, arrays);
+  Plan plan = plan_read(device, read, arrays);
   if (plan.is_empty()) return std::nullopt;
   std::optional<GraphCall> call = call_of(plan);
   run(device, std::move(plan), where, RunKind::kGraph);

@@ -10,6 +10,7 @@
 #include "base/metrics.h"
 #include "pjrt/client.h"
 #include "runtime/device.h"
+#include "runtime/origin.h"
 
 namespace torch_xla::runtime {
 namespace {
@@ -58,6 +59,7 @@ void Launch::release() {
   inputs.clear();
   kept.reset();
   replaced.clear();
+  recipe = {};
 }
 
 // Whether the input is as it was before the launch was attempted.
@@ -71,6 +73,13 @@ bool Launch::is_intact(std::size_t i) const {
   }
 }
 
+bool Launch::is_intact() const {
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    if (!is_intact(i)) return false;
+  }
+  return true;
+}
+
 // After a failed attempt: how much of what it was to take is gone, and how much is not.
 void Launch::describe_loss() {
   if (inputs.empty()) return;  // the launch was a success
@@ -81,6 +90,7 @@ void Launch::describe_loss() {
   for (const Replaced& of : replaced) {
     if (of.leaf != Replaced::kNoLeaf && is_intact(of.leaf)) ++description.num_kept;
   }
+  description.can_run_again = !recipe.is_empty() && is_intact();
 }
 
 void Launch::release_after_execution() {
@@ -160,8 +170,13 @@ std::vector<pjrt::Event> Launch::start() {
 }
 
 bool Launch::rehearse() {
+  recipe = {};  // inputs become what their replacements are
   try {
-    for (const graph::DataPtr& input : inputs) array_of(input).wait_launched();
+    for (const graph::DataPtr& input : inputs) {
+      if (const std::exception_ptr error = array_of(input).await_launch()) {
+        std::rethrow_exception(error);
+      }
+    }
     pjrt::ExecuteResult result = execute();
     for (const pjrt::Event& event : result.events) event.await();
     const auto shared = std::make_shared<const LaunchDescription>(description);
@@ -241,14 +256,18 @@ base::Dims Launch::room(std::size_t root) const {
 }
 
 void Launch::fail(const std::exception_ptr& error) {
+  OriginPtr origin;
   if (!inputs.empty()) {
+    if (!recipe.is_empty() && is_intact()) origin = make_origin(std::move(recipe), inputs);
     for (const Replaced& of : replaced) {
       if (of.leaf == Replaced::kNoLeaf || !is_intact(of.leaf)) continue;
       of.result->add_replaced(of.alias, inputs[of.leaf]);
     }
     for (const ops::Donation& donation : donations) array_of(inputs[donation.leaf]).take_back();
   }
-  for (const ArrayPtr& output : outputs) output->set_failed(error);
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    outputs[i]->set_failed(error, origin == nullptr ? ResultOf() : ResultOf{origin, roots[i]});
+  }
   outputs.clear();
   release();
   program.reset();

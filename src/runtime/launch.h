@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "graph/node.h"
+#include "graph/recipe.h"
 #include "ops/lower.h"
 #include "pjrt/event.h"
 #include "runtime/array.h"
@@ -33,6 +34,10 @@ struct Launch {
   std::vector<ArrayPtr> outputs;
   // What the outputs replace of the inputs: after a failure the outputs keep it.
   std::vector<Replaced> replaced;
+  // The graph, and which of its results the outputs are: after a failure they are computed from it
+  // if someone asks for them. Empty where only the program is known.
+  graph::Recipe recipe;
+  std::vector<graph::Source> roots;
   LaunchDescription description;
 
   // Fills in the outputs, or fails them, and lets go of everything but the inputs whose memory the
@@ -58,6 +63,7 @@ struct Launch {
   void release();
   void release_after_execution();
   bool is_intact(std::size_t i) const;
+  bool is_intact() const;
   void describe_loss();
   std::vector<pjrt::Buffer> upload_numbers() const;
   std::vector<pjrt::Buffer*> arguments(std::vector<pjrt::Buffer>& numbers) const;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <iterator>
 #include <mutex>
 #include <utility>
 
@@ -410,6 +411,14 @@ void extend_keys(graph::Trace& trace, std::size_t first_added) {
   }
 }
 
+std::vector<graph::DataPtr> find_lost(const graph::Trace& trace) {
+  std::vector<graph::DataPtr> lost;
+  std::ranges::copy_if(trace.leaves, std::back_inserter(lost), [](const graph::DataPtr& leaf) {
+    return static_cast<const Array&>(*leaf).can_be_revived();
+  });
+  return lost;
+}
+
 // Of the values that are asked for.
 void fail_dependents(Device& device, Plan& plan, std::vector<graph::Value>& values) {
   const std::vector<std::uint32_t> failed = find_failed(plan.trace);
@@ -452,14 +461,16 @@ Plan plan_compute(Device& device, const ReadValues& read, std::vector<ArrayPtr>&
     check_runs_allowed();
     plan.trace = graph::walk(missing);
     if (cuts != nullptr) plan.cut = cuts->find(plan.trace);
-    if (!plan.cut.is_empty()) {
+    const bool has_failed = check_complete(plan.trace);
+    if (has_failed) plan.lost = find_lost(plan.trace);
+    if (!plan.cut.is_empty() || !plan.lost.empty()) {
       plan.trace = {};
       plan.values = std::move(values);
       return plan;
     }
     plan.freed = forget_arguments_locked(device);
     plan.place = device.launches().reserve();
-    if (check_complete(plan.trace)) [[unlikely]]
+    if (has_failed) [[unlikely]]
       fail_dependents(device, plan, missing);
     const ResultShardings shardings(device, plan.trace);
     const std::vector<graph::Source> wanted = std::move(plan.trace.roots);

@@ -39,6 +39,8 @@ struct Plan {
   // Of a read whose graph is to be computed in parts: what comes first, and the values that are to
   // be planned once more then. Nothing else is planned.
   GraphCut cut;
+  // Of a read of arrays that have failed and can be computed (`origin.h`): likewise.
+  std::vector<graph::DataPtr> lost;
   std::vector<graph::Value> values;
   LaunchQueue::Place place;
   // Of a call of a graph: in the place of the trace's leaves that are null.

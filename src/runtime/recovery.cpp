@@ -10,6 +10,7 @@
 
 #include "base/stored_dtype.h"
 #include "runtime/device.h"
+#include "runtime/origin.h"
 #include "runtime/plan.h"
 
 namespace torch_xla::runtime {
@@ -65,7 +66,9 @@ ArrayPtr fail_value(Device& device, const graph::Value& value, const std::except
   }
   ArrayPtr array = Array::make_pending(device, base::stored_shape(value.node->shape(value.output)));
   array->set_location(value.node->location());
-  array->set_failed(error);
+  graph::Trace trace = graph::walk(std::span(&value, 1));
+  const graph::Source root = trace.roots[0];
+  array->set_failed(error, {make_origin(std::move(trace)), root});
   value.node->set_data(value.output, array);
   return array;
 }
@@ -97,6 +100,11 @@ void restore_values(Device& device, const std::exception_ptr& error) {
   trace = graph::walk(values);
   const std::vector<std::uint32_t> failed =
       find_dependents(trace, [&](const Array& array) { return array.error() == error; });
+  const auto set_raised = [&](const graph::DataPtr& data) {
+    Array* const array = as_array(data);
+    if (array != nullptr && array->error() == error) array->set_raised();
+  };
+  std::ranges::for_each(trace.leaves, set_raised);
   const auto is_lost = [&](const graph::Source& root) {
     if (!root.is_leaf) return !failed.empty() && failed[root.index] != Replaced::kNoLeaf;
     const Array* const array = as_array(trace.leaves[root.index]);
@@ -106,7 +114,7 @@ void restore_values(Device& device, const std::exception_ptr& error) {
     if (!is_lost(trace.roots[i])) continue;
     graph::Alias& alias = *owners[i];
     graph::DataPtr data = array_before(alias, error);
-    if (data == nullptr) data = fail_value(device, values[i], error);
+    if (data == nullptr) set_raised(data = fail_value(device, values[i], error));
     alias.write({graph::Node::make_leaf(data), 0}, garbage);
     freed.push_back(alias.settle(std::move(data)));
   }

@@ -1,5 +1,6 @@
 // What becomes of tensors when a program could not be started: what it was to change is again what
-// it was before, and its other results fail. Nothing of this runs while all is well.
+// it was before, and its other results fail, until they are read and can be computed (`origin.h`).
+// Nothing of this runs while all is well.
 // docs/design/execution.md tells the rules and their reasons.
 #pragma once
 
@@ -40,8 +41,8 @@ std::uint32_t failed_leaf(const graph::Trace& trace, const graph::Source& root,
 ArrayPtr fail_value(Device& device, const graph::Value& value, const std::exception_ptr& error);
 
 // Every alias whose value depends on an array that failed with `error` stands for its last array
-// from before, or without one for a failed array. For whoever is about to throw the error, not
-// under the recording lock.
+// from before, or without one for a failed array, which is computed if it is read again. For
+// whoever is about to throw the error, not under the recording lock.
 void restore_values(Device& device, const std::exception_ptr& error);
 
 // Makes everything as it was before the plan, which could not be compiled; who waits for its

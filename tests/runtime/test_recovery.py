@@ -141,6 +141,21 @@ def test_steps_queued_behind_the_failed_one_are_undone_with_it():
         assert torch.equal(a, b)
 
 
+def test_what_shared_the_program_is_computed_without_what_does_not_fit():
+    x = torch.arange(3.0).to("xla")
+    torch_xla.sync()
+    small = x + 1
+    large = torch.rand(TOO_MUCH, device="xla").sum()
+    with pytest.raises(torch.OutOfMemoryError, match="computed anew if they are read"):
+        torch_xla.sync(wait=True)
+    torch_xla.sync(wait=True)
+    assert (small * 2).tolist() == [2, 4, 6]
+    assert small.tolist() == [1, 2, 3]
+    for _ in range(2):
+        with pytest.raises(torch.OutOfMemoryError):
+            large.item()
+
+
 def test_views_and_gradients_show_what_was_before():
     w = torch.arange(6.0).to("xla").requires_grad_()
     torch_xla.sync()
