@@ -2,13 +2,12 @@
 // is what it adds to.
 #include <algorithm>
 
+#include "ops/at.h"
 #include "ops/bounded_emission.h"
 #include "ops/promotion.h"
 
 namespace torch_xla::ops {
 namespace {
-
-std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 // (self, grad_output, weight, output_mask)
 Results linear_backward(Emission& e) {

@@ -2,12 +2,11 @@
 // data say.
 #include <algorithm>
 
+#include "ops/at.h"
 #include "ops/bounded_emission.h"
 
 namespace torch_xla::ops {
 namespace {
-
-std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 // (self, indices, ...): what lies behind the indices looks at element 0.
 void hide_indices(Emission& e) {

@@ -2,14 +2,13 @@
 #include <algorithm>
 #include <limits>
 
+#include "ops/at.h"
 #include "ops/bounded_emission.h"
 #include "ops/indexing.h"
 #include "ops/promotion.h"
 
 namespace torch_xla::ops {
 namespace {
-
-std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 // ---- Views --------------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "base/error.h"
+#include "ops/at.h"
 #include "ops/expression.h"
 #include "ops/reduce.h"
 #include "ops/views.h"
@@ -21,8 +22,6 @@ struct Sampling {
   Padding padding;
   bool align_corners;
 };
-
-std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 // A position along one dimension and how it changes with the coordinate that it was made of.
 struct Position {

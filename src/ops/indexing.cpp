@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "hlo/in_place.h"
+#include "ops/at.h"
 #include "ops/reduce.h"
 #include "ops/scan.h"
 #include "ops/views.h"
@@ -19,8 +20,6 @@ using base::ErrorKind;
 using base::fail;
 
 namespace {
-
-std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 // The sizes of `self`, but with the index's in all dimensions other than `dim`.
 Dims dims_beside(Value self, std::int64_t dim, Value index) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "ops/at.h"
 #include "ops/expression.h"
 #include "ops/indexing.h"
 #include "ops/reduce.h"
@@ -12,8 +13,6 @@ namespace torch_xla::ops {
 namespace {
 
 using base::check;
-
-std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 // PyTorch's list of paddings: (before, after) of the last dimension, then of the one before it.
 struct EdgePadding {

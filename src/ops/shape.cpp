@@ -4,14 +4,13 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "ops/at.h"
 #include "ops/views.h"
 
 namespace torch_xla::ops {
 namespace {
 
 using base::check;
-
-std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 // XLA's CPU backend would convert bfloat16 to float32 for it and back.
 Value join(const Context& context, const hlo::Values& values, std::int64_t dim) {

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "ops/at.h"
 #include "ops/views.h"
 
 namespace torch_xla::ops {
@@ -11,8 +12,6 @@ namespace {
 
 using base::check;
 using MaybeInt = std::optional<std::int64_t>;
-
-std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 // Sizes with -1 replaced by what the number of elements leaves.
 Dims inferred_sizes(Value self, Dims size) {

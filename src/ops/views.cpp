@@ -10,13 +10,12 @@
 
 #include "base/error.h"
 #include "hlo/in_place.h"
+#include "ops/at.h"
 
 namespace torch_xla::ops {
 namespace {
 
 using base::check;
-
-std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 // One index per dimension: `start` in dimension `dim`, 0 elsewhere.
 hlo::Values start_indices(const Value& operand, std::int64_t dim, const Promotable& start) {

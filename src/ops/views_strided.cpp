@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "ops/at.h"
 #include "ops/indexing.h"
 #include "ops/views.h"
 
@@ -12,8 +13,6 @@ namespace torch_xla::ops {
 namespace {
 
 using base::check;
-
-std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 struct StridedDim {
   std::int64_t size;
