@@ -43,6 +43,14 @@ bool computes(std::string_view name) {
                           "stablehlo.triangular_solve", "stablehlo.rng_bit_generator"});
 }
 
+// A pad that adds elements is no bitcast of what it pads.
+bool is_new_memory(const Builder& builder, const Builder::Definition& definition) {
+  if (is_memory(definition.name)) return true;
+  return definition.name == "stablehlo.pad" &&
+         definition.type->num_elements() >
+             builder.definition(definition.operands[0]).type->num_elements();
+}
+
 bool is_constant(const Builder::Definition& definition) {
   return !definition.name.empty() && definition.operands.empty();
 }
@@ -108,7 +116,7 @@ class Update {
 
   // False where XLA is known to see all that it needs, or nothing of the memory is read.
   bool may_read_written_memory() const {
-    if (is_memory(builder_.definition(target_).name)) return false;
+    if (is_new_memory(builder_, builder_.definition(target_))) return false;
     const Ids memory = memory_of(builder_, target_);
     Ids seen;
     // Of each value, whether only elementwise operations lead from it to the update.

@@ -2,6 +2,7 @@
 // is what it adds to.
 #include <algorithm>
 
+#include "hlo/in_place.h"
 #include "ops/at.h"
 #include "ops/bounded_emission.h"
 #include "ops/promotion.h"
@@ -63,7 +64,7 @@ Results part_backward(Emission& e, Value grad, std::size_t dim) {
   Dims with_room = dims;
   with_room[dim] += grad.dim(static_cast<std::int64_t>(dim));
   const Value zeros = hlo::full(e.builder(), {grad.dtype(), with_room}, 0);
-  const Value written = hlo::dynamic_update_slice(zeros, grad, e.starts(dims.size(), dim, start));
+  const Value written = hlo::update_slice(zeros, grad, e.starts(dims.size(), dim, start));
   return {e.resize(written, dim, dims[dim])};
 }
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "hlo/in_place.h"
 #include "ops/at.h"
 #include "ops/bounded_emission.h"
 #include "ops/indexing.h"
@@ -301,7 +302,7 @@ Results cat(Emission& e) {
   Value end = e.number(0);
   for (const std::size_t part : parts) {
     const Value value = convert(e.operand(part), e.output_dtype());
-    joined = joined ? hlo::dynamic_update_slice(joined, value, e.starts(rank, dim, end))
+    joined = joined ? hlo::update_slice(joined, value, e.starts(rank, dim, end))
                     : e.resize(value, dim, room);
     end = hlo::add(end, e.extent(e.variables(part)[dim], value.dims()[dim]));
   }

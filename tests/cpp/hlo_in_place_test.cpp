@@ -70,6 +70,18 @@ TEST(update_of_memory_by_itself_is_left_to_be_fused) {
   EXPECT(!is_hidden(text_of(builder, memory, negate(head_of(memory, 0)), 5)));
 }
 
+TEST(update_of_a_pad_of_what_it_reads_is_left_to_be_fused) {
+  Flat f;
+  const Value zero = scalar(f.builder, DType::kFloat32, 0);
+  EXPECT(!is_hidden(text_of(f.builder, pad(f.flat, zero, {0}, {15}), head_of(f.flat, 0), 20)));
+}
+
+TEST(update_of_a_pad_that_adds_nothing_is_computed_first) {
+  Flat f;
+  const Value zero = scalar(f.builder, DType::kFloat32, 0);
+  EXPECT(is_hidden(text_of(f.builder, pad(f.flat, zero, {5}, {-5}), head_of(f.flat, 0), 5)));
+}
+
 TEST(platform_without_a_barrier_call_takes_the_operation) {
   Builder builder;
   const Value flat = reshape(builder.parameter(kMatrix), {20});
