@@ -4,7 +4,11 @@
 #include <ATen/EmptyTensor.h>
 #include <ATen/MemoryOverlap.h>
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/_conj.h>
+#include <ATen/ops/_neg_view.h>
 #include <ATen/ops/empty_strided.h>
+#include <ATen/ops/view_as_complex.h>
+#include <ATen/ops/view_as_real.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <memory>
@@ -70,15 +74,46 @@ at::Tensor as_strided_scatter(const at::Tensor& self, const at::Tensor& src, at:
   return out;
 }
 
+// How a view shows the elements of its base, beside where they lie.
+struct Reading {
+  bool is_complex = false;
+  bool is_conj = false;  // of complex views; the imaginary parts of conjugates are negatives
+  bool is_neg = false;
+};
+
+// Nothing where the view has elements that no strides tell.
+std::optional<Reading> reading_of(const TensorImpl& view, const TensorImpl& base) {
+  const at::ScalarType type = at::typeMetaToScalarType(view.dtype());
+  const at::ScalarType of_base = at::typeMetaToScalarType(base.dtype());
+  if (c10::toRealValueType(type) != c10::toRealValueType(of_base)) return std::nullopt;
+  Reading reading;
+  reading.is_complex = c10::isComplexType(type);
+  reading.is_neg = view.sign_bits().is_neg != base.sign_bits().is_neg;
+  if (view.sign_bits().is_conj == base.sign_bits().is_conj) return reading;
+  reading.is_conj = reading.is_complex;
+  if (reading.is_complex) return reading;
+  for (std::int64_t d = 0; d < view.dim(); ++d) {
+    if (view.size(d) > 1 && view.stride(d) % 2 != 0) return std::nullopt;
+  }
+  reading.is_neg ^= view.storage_offset() % 2 != 0;
+  return reading;
+}
+
 // The view of a base, wherever in its memory that begins.
 class StridedView final : public ViewFunc {
  public:
-  StridedView(const at::Tensor& view, const at::Tensor& base)
-      : sizes_(view.sizes()),
+  StridedView(const at::Tensor& view, const at::Tensor& base, const Reading& reading)
+      : reading_(reading),
+        sizes_(view.sizes()),
         strides_(view.strides()),
-        offset_(view.storage_offset() - base.storage_offset()) {}
+        offset_(view.storage_offset() - offset_in(base)) {}
   at::Tensor operator()(const at::Tensor& base) const override {
-    return base.as_strided(sizes_, strides_, base.storage_offset() + offset_);
+    at::Tensor shown = base;
+    if (base.is_complex() && !reading_.is_complex) shown = at::view_as_real(shown);
+    if (!base.is_complex() && reading_.is_complex) shown = at::view_as_complex(shown);
+    if (reading_.is_conj) shown = at::_conj(shown);
+    if (reading_.is_neg) shown = at::_neg_view(shown);
+    return shown.as_strided(sizes_, strides_, offset_in(base) + offset_);
   }
   std::unique_ptr<ViewFunc> clone_and_set(
       std::optional<std::vector<c10::SymInt>> = std::nullopt,
@@ -87,6 +122,13 @@ class StridedView final : public ViewFunc {
   }
 
  private:
+  // Where a base begins, in elements of the view.
+  std::int64_t offset_in(const at::Tensor& base) const {
+    if (base.is_complex() == reading_.is_complex) return base.storage_offset();
+    return reading_.is_complex ? base.storage_offset() / 2 : base.storage_offset() * 2;
+  }
+
+  Reading reading_;
   at::DimVector sizes_;
   at::DimVector strides_;
   std::int64_t offset_;
@@ -102,11 +144,12 @@ void take_from_base(const at::Tensor& view) {
   if (meta == nullptr || !meta->shared_view_info()) return;
   const torch::autograd::ViewInfo& info = meta->get_backward_view();
   const TensorImpl* const base = as_xla(info.base_);
-  if (base == nullptr || base->dtype() != view.dtype()) return;
-  if (base->sign_bits() != as_xla(view)->sign_bits()) return;
+  if (base == nullptr) return;
+  const std::optional<Reading> reading = reading_of(*as_xla(view), *base);
+  if (!reading.has_value()) return;
   // Torch gives no other way to change how a view is made.
   const_cast<torch::autograd::ViewInfo&>(info).view_fn_ =
-      std::make_unique<StridedView>(view, info.base_);
+      std::make_unique<StridedView>(view, info.base_, *reading);
 }
 
 bool is_view_of(const at::Tensor& view, const at::Tensor& base) {

@@ -90,6 +90,7 @@ at::Tensor reshape_alias(const at::Tensor& self, at::IntArrayRef size, at::IntAr
 at::Tensor view_dtype(const at::Tensor& self, at::ScalarType dtype);
 at::Tensor conj(const at::Tensor& self);
 at::Tensor neg_view(const at::Tensor& self);
+at::Tensor view_as_real(const at::Tensor& self);
 
 // Starts from the memory that the view has a part of, read as elements of the view's dtype.
 at::Tensor as_strided(const at::Tensor& self, at::IntArrayRef size, at::IntArrayRef stride,
@@ -119,6 +120,8 @@ at::Tensor as_strided(const at::Tensor& self, at::IntArrayRef size, at::IntArray
     // Parts of conjugates are parts of the memory: `imag` is the negative one.
     signs.is_neg ^= self.storage_offset() % 2 == 1;
   }
+  // Of any strides, which another width is not.
+  if (memory.is_complex() && !self.is_complex()) memory = aten::view_as_real(memory);
   if (memory.scalar_type() != self.scalar_type()) {
     memory = aten::view_dtype(memory, self.scalar_type());
   }

@@ -116,6 +116,40 @@ def test_gradient_of_a_view_that_is_older_than_a_change_of_its_base(change, pick
     check(program)
 
 
+COMPLEX_PICKS = {
+    "imag": lambda t: t.imag,
+    "real": lambda t: t.real,
+    "row of imag": lambda t: t.imag[1],
+    "imag of a row": lambda t: t[1].imag,
+    "imag, transposed": lambda t: t.imag.t(),
+    "imag of the conjugate": lambda t: t.conj().imag,
+    "row of the conjugate": lambda t: t.conj()[1],
+    "row of the negative": lambda t: torch._neg_view(t)[1],
+    "row of the same": lambda t: torch.view_as_complex(torch.view_as_real(t))[1],
+}
+
+
+@pytest.mark.parametrize("is_written", [False, True])
+@pytest.mark.parametrize("pick", COMPLEX_PICKS.values(), ids=COMPLEX_PICKS)
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_gradient_of_complex_numbers_parts_older_than_a_change_of_their_base(
+    change, pick, is_written
+):
+    def program(device):
+        flat = numbers(3, 3, device=device)
+        x = torch.complex(flat - 4, 3 - flat).requires_grad_()
+        base = torch.cat([x, x])[1:4]
+        view = pick(base)
+        change(base)
+        if is_written:
+            view.mul_(2)
+        loss = (view * numbers(*view.shape, device=device)).abs().sum()
+        loss = loss + (base * numbers(*base.shape, device=device)).abs().sum()
+        return view.detach().clone(), *torch.autograd.grad(loss, x)
+
+    check(program)
+
+
 def test_view_by_strides_in_inference_mode():
     def program(device):
         x = numbers(6, device=device)
