@@ -36,13 +36,12 @@ OperatorRules rules_of_out(const c10::OperatorHandle& handle,
   return rules;
 }
 
-// An operand that the result is written to is not resized, as in place.
-void check_size_of_operand(const std::vector<c10::IValue>& arguments,
-                           const std::vector<std::size_t>& in_arguments, const at::Tensor& out,
+// An operand that the result is written to is not resized, as in place, unless it is read before.
+void check_size_of_operand(const ReadRules& rules, const TensorImpls& reads, const at::Tensor& out,
                            const at::Tensor& result) {
-  for (const std::size_t i : in_arguments) {
-    const bool is_operand = arguments[i].isTensor() && arguments[i].toTensor().is_same(out);
-    TORCH_CHECK(!is_operand, "output with shape ", out.sizes(),
+  for (std::size_t k = 0; !rules.empty() && k < reads.size(); ++k) {
+    const bool is_resized = reads[k] != as_xla(out) || rules[k].sharing == Sharing::kAny;
+    TORCH_CHECK(is_resized, "output with shape ", out.sizes(),
                 " doesn't match the broadcast shape ", result.sizes());
   }
 }
@@ -84,15 +83,24 @@ OutKernel::OutKernel(const c10::OperatorHandle& handle, c10::OperatorHandle func
   }
 }
 
-void OutKernel::check_memory(const std::vector<c10::IValue>& arguments,
-                             const torch::jit::Stack& results, Moment moment) const {
+const ReadRules& OutKernel::rules_of_reads(const std::vector<c10::IValue>& arguments) const {
   const bool is_of_integers =
       !rules_.reads_of_integers.empty() &&
       c10::isIntegralType(arguments.front().toTensor().scalar_type(), /*includeBool=*/true);
-  const ReadRules& rules = is_of_integers ? rules_.reads_of_integers : rules_.reads;
-  if (!rules.are_for(moment)) return;
+  return is_of_integers ? rules_.reads_of_integers : rules_.reads;
+}
+
+TensorImpls OutKernel::reads_of(const std::vector<c10::IValue>& arguments) const {
   TensorImpls reads;
   for (const std::size_t i : in_arguments_) append_xla(arguments[i], reads);
+  return reads;
+}
+
+void OutKernel::check_memory(const std::vector<c10::IValue>& arguments,
+                             const torch::jit::Stack& results, Moment moment) const {
+  const ReadRules& rules = rules_of_reads(arguments);
+  if (!rules.are_for(moment)) return;
+  const TensorImpls reads = reads_of(arguments);
   for (std::size_t k = 0; k < out_arguments_.size(); ++k) {
     if (k > 0 && rules_.out.only_first_is_apart) return;
     const TensorImpl& written = *as_xla(arguments[out_arguments_[k]].toTensor());
@@ -105,7 +113,8 @@ void OutKernel::check(const c10::OperatorHandle& handle, const std::vector<c10::
                       const torch::jit::Stack& results) {
   const at::Tensor& first = arguments[out_arguments_.front()].toTensor();
   if (first.sizes() != results.front().toTensor().sizes() && is_pointwise(functional_)) {
-    check_size_of_operand(arguments, in_arguments_, first, results.front().toTensor());
+    check_size_of_operand(rules_of_reads(arguments), reads_of(arguments), first,
+                          results.front().toTensor());
   }
   std::call_once(looked_, [&] { compiled_meta_ = compiled_meta_kernel(handle); });
   if (compiled_meta_.has_value()) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "aten/operator_rules.h"
+#include "aten/tensor.h"
 
 namespace torch_xla::aten {
 
@@ -23,6 +24,8 @@ class OutKernel final : public c10::OperatorKernel {
                   torch::jit::Stack* stack);
 
  private:
+  const ReadRules& rules_of_reads(const std::vector<c10::IValue>& arguments) const;
+  TensorImpls reads_of(const std::vector<c10::IValue>& arguments) const;
   // Throws if the out tensors lie where PyTorch does not write.
   void check_memory(const std::vector<c10::IValue>& arguments, const torch::jit::Stack& results,
                     Moment moment) const;

@@ -180,6 +180,27 @@ def test_out_tensor_of_another_size_is_looked_at_when_the_cpu_does(name, share, 
     assert call(device) == call("cpu")
 
 
+# Each writes its result into an operand that is smaller.
+OPERANDS = {
+    "ldexp": lambda x, row: torch.ldexp(x, row, out=row),
+    "ldexp, mantissa": lambda x, row: torch.ldexp(row, x, out=row),
+    "rsub": lambda x, row: torch.ops.aten.rsub.Tensor_out(x, row, out=row),
+    "masked_fill": lambda x, row: torch.ops.aten.masked_fill.Scalar_out(row, x > 1, 7, out=row),
+    "add": lambda x, row: torch.add(x, row, out=row),
+    "where": lambda x, row: torch.where(x > 1, x, row, out=row),
+    "lerp": lambda x, row: torch.lerp(x, row, 0.5, out=row),
+}
+
+
+@pytest.mark.parametrize("name", OPERANDS)
+def test_operand_that_is_too_small_for_the_result_is_resized_where_the_cpu_does(name, device):
+    def call(device):
+        x, row = torch.arange(6.0).view(2, 3).to(device), torch.arange(3.0).to(device)
+        return outcome(lambda: OPERANDS[name](x, row)), row.shape
+
+    assert call(device) == call("cpu")
+
+
 def test_one_mask_without_dimensions_chooses_all_or_nothing(device):
     x, value = torch.arange(3.0, device=device), torch.tensor(5.0, device=device)
     assert x.clone().index_put_((x[1] > 0,), value).tolist() == [5, 5, 5]
