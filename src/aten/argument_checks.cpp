@@ -10,6 +10,11 @@
 #include <ATen/ops/result_type.h>
 #include <c10/core/DefaultDtype.h>
 
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
 #include "aten/meta_kernel.h"
 #include "aten/overlap.h"
 #include "aten/tensor.h"
@@ -41,10 +46,30 @@ const graph::TensorType* type_of_self(CallArguments arguments) {
   return self == nullptr ? nullptr : self->xla_type();
 }
 
-void check_power(const at::Tensor& base, const at::Scalar& exponent) {
-  const bool is_fraction = at::isIntegralType(base.scalar_type(), /*includeBool=*/true) &&
-                           exponent.isIntegral(/*includeBool=*/true) && exponent.toLong() < 0;
-  TORCH_CHECK(!is_fraction, "Integers to negative integer powers are not allowed.");
+// A number that every dtype has, as nearly all are.
+bool is_small(const c10::IValue& number) {
+  if (!number.isScalar()) return true;
+  const at::Scalar value = number.toScalar();
+  return !value.isComplex() && std::abs(value.toDouble()) <= std::numeric_limits<std::int8_t>::max();
+}
+
+// Half precision is computed in float32.
+at::ScalarType computed_in(at::ScalarType dtype) {
+  return c10::isReducedFloatingType(dtype) ? at::kFloat : dtype;
+}
+
+// Calls `check` with the arguments of each element of a call's lists.
+void check_elements(CallArguments arguments, ArgumentCheck check) {
+  const std::size_t count = arguments[0].toListRef().size();
+  for (std::size_t i = 0; i < count; ++i) {
+    std::vector<c10::IValue> one = arguments.vec();
+    for (c10::IValue& argument : one) {
+      if (!argument.isList()) continue;
+      if (argument.toListRef().size() != count) return;  // as the lowering says
+      argument = c10::IValue(argument.toListRef()[i]);
+    }
+    check(one);
+  }
 }
 
 // Of a number that is known at the call; on the device a zero is data.
@@ -231,14 +256,64 @@ void check_narrow_copy(CallArguments arguments) {
               "to PyTorch.)");
 }
 
+// The kernels for float32 and wider take the exponent as it is.
 void check_exponent(CallArguments arguments) {
-  if (arguments[0].isTensor()) check_power(arguments[0].toTensor(), arguments[1].toScalar());
+  if (!arguments[0].isTensor() || !arguments[1].isScalar()) return;
+  const at::Tensor& base = arguments[0].toTensor();
+  const at::Scalar exponent = arguments[1].toScalar();
+  const bool is_fraction = at::isIntegralType(base.scalar_type(), /*includeBool=*/true) &&
+                           exponent.isIntegral(/*includeBool=*/true) && exponent.toLong() < 0;
+  TORCH_CHECK(!is_fraction, "Integers to negative integer powers are not allowed.");
+  if (is_small(arguments[1])) return;
+  const at::ScalarType dtype = at::result_type(base, exponent);
+  const bool is_converted =
+      at::isIntegralType(dtype, /*includeBool=*/true) || c10::isReducedFloatingType(dtype);
+  if (is_converted) check_fits(exponent, dtype);
 }
 
-void check_exponent_of_list(CallArguments arguments) {
-  for (const at::Tensor& base : arguments[0].toTensorVector()) {
-    check_power(base, arguments[1].toScalar());
-  }
+void check_exponents(CallArguments arguments) { check_elements(arguments, check_exponent); }
+
+void check_factor(CallArguments arguments) {
+  if (is_small(arguments[3])) return;
+  const at::Tensor& self = arguments[0].toTensor();
+  const at::ScalarType dtype = c10::promoteTypes(at::result_type(self, arguments[1].toTensor()),
+                                                 at::result_type(self, arguments[2].toTensor()));
+  check_fits(arguments[3].toScalar(), computed_in(dtype));
+}
+
+// Integers are refused whatever the number.
+void check_factor_of_quotient(CallArguments arguments) {
+  const bool is_of_integers =
+      at::isIntegralType(arguments[1].toTensor().scalar_type(), /*includeBool=*/true) &&
+      at::isIntegralType(arguments[2].toTensor().scalar_type(), /*includeBool=*/true);
+  if (!is_of_integers) check_factor(arguments);
+}
+
+void check_weight(CallArguments arguments) {
+  const at::ScalarType dtype = arguments[0].toTensor().scalar_type();
+  if (is_small(arguments[2]) || at::isIntegralType(dtype, /*includeBool=*/true)) return;
+  check_fits(arguments[2].toScalar(), computed_in(dtype));
+}
+
+void check_margin(CallArguments arguments) {
+  const std::size_t margin = arguments.size() - 3;  // before the weight and the reduction
+  const at::ScalarType dtype = arguments[0].toTensor().scalar_type();
+  if (at::isFloatingType(dtype)) check_fits(arguments[margin].toScalar(), computed_in(dtype));
+}
+
+// Complex ones are looked at elsewhere.
+void check_alpha(CallArguments arguments) {
+  if (is_small(arguments[2]) || arguments[2].toScalar().isComplex()) return;
+  check_fits(arguments[2].toScalar(),
+             at::result_type(arguments[0].toTensor(), arguments[1].toTensor()));
+}
+
+void check_each(CallArguments arguments, ArgumentCheck check) {
+  const auto is_any = [](const c10::IValue& argument) {
+    return argument.isList() ? !std::ranges::all_of(argument.toListRef(), is_small)
+                             : !is_small(argument);
+  };
+  if (std::ranges::any_of(arguments, is_any)) check_elements(arguments, check);
 }
 
 void check_divisor(CallArguments arguments) {

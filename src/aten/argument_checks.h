@@ -14,18 +14,25 @@ void check_fits_dtype(CallArguments arguments, std::size_t value, std::size_t dt
 // The bounds at `first` to `last` must have the result's dtype.
 void check_bounds(CallArguments arguments, std::size_t first, std::size_t last);
 
+// `check` of each element of a call's lists, where one of their numbers may not fit.
+void check_each(CallArguments arguments, ArgumentCheck check);
+
 void check_abs_in_place(CallArguments arguments);
+void check_alpha(CallArguments arguments);
 void check_cauchy(CallArguments arguments);
 void check_conj(CallArguments arguments);
 void check_divisor(CallArguments arguments);
 void check_divisor_of_mode(CallArguments arguments);
 void check_exponent(CallArguments arguments);
-void check_exponent_of_list(CallArguments arguments);
 void check_exponential(CallArguments arguments);
+void check_exponents(CallArguments arguments);
+void check_factor(CallArguments arguments);
+void check_factor_of_quotient(CallArguments arguments);
 void check_geometric(CallArguments arguments);
 void check_hardtanh(CallArguments arguments);
 void check_index_fill(CallArguments arguments);
 void check_log_normal(CallArguments arguments);
+void check_margin(CallArguments arguments);
 void check_masked_fill(CallArguments arguments);
 void check_nan_to_num(CallArguments arguments);
 void check_narrow_copy(CallArguments arguments);
@@ -37,6 +44,7 @@ void check_random_to(CallArguments arguments);
 void check_scalar_tensor(CallArguments arguments);
 void check_triangle(CallArguments arguments);
 void check_uniform(CallArguments arguments);
+void check_weight(CallArguments arguments);
 void check_zero_point(CallArguments arguments);
 
 }  // namespace torch_xla::aten

@@ -28,6 +28,13 @@ constexpr std::string_view kSearch =
     "Long(int64) depending on whether out_int32 flag is True, but we got output tensor's dtype "
     "{Got}";
 
+void check_bound(CallArguments given) { check_bounds(given, 1, 1); }
+void check_each_alpha(CallArguments given) { check_each(given, check_alpha); }
+void check_each_bound(CallArguments given) { check_each(given, check_bound); }
+void check_each_product(CallArguments given) { check_each(given, check_factor); }
+void check_each_quotient(CallArguments given) { check_each(given, check_factor_of_quotient); }
+void check_each_weight(CallArguments given) { check_each(given, check_weight); }
+
 // Where a layout is not kMetaKernel, the Meta kernel says other strides than the kernel for the CPU
 // gives, or there is none.
 constexpr OperatorRules kRules[] = {
@@ -40,7 +47,18 @@ constexpr OperatorRules kRules[] = {
     {.name = "_fft_c2r", .layout = Layout::kTransformToReals},
     {.name = "_fft_r2c", .layout = Layout::kTransformOfReals},
     {.name = "_foreach_abs", .check_in_place = check_abs_in_place},
-    {.name = "_foreach_pow.Scalar", .check = check_exponent_of_list},
+    {.name = "_foreach_add.List", .check = check_each_alpha},
+    {.name = "_foreach_add.Tensor", .check = check_each_alpha},
+    {.name = "_foreach_addcdiv", .check = check_each_quotient},
+    {.name = "_foreach_addcmul", .check = check_each_product},
+    {.name = "_foreach_clamp_max", .check = check_each_bound},
+    {.name = "_foreach_clamp_min", .check = check_each_bound},
+    {.name = "_foreach_lerp", .check = check_each_weight},
+    {.name = "_foreach_maximum", .check = check_each_bound},
+    {.name = "_foreach_minimum", .check = check_each_bound},
+    {.name = "_foreach_pow.Scalar", .check = check_exponents},
+    {.name = "_foreach_pow.ScalarList", .check = check_exponents},
+    {.name = "_foreach_sub.List", .check = check_each_alpha},
     {.name = "_index_put_impl", .reads = {{kWhole}, {kAny}}},  // check_put has looked
     {.name = "_linalg_solve_ex", .factors = {"torch.linalg.solve_ex", info_of_results}},
     {.name = "_native_batch_norm_legit",
@@ -55,10 +73,13 @@ constexpr OperatorRules kRules[] = {
     {.name = "abs",
      .out = {.dtype_error = kFoundDtype, .casts_complex = true},
      .check_in_place = check_abs_in_place},
+    {.name = "add.Tensor", .check = check_alpha},
     {.name = "addbmm",
      .reads = {{kWholeOrExpanded}, {kAny}},
      .out = {.dtype_error = "self and mat2 must have the same dtype, but got {Got} and {Want}",
              .resizes_silently = true}},
+    {.name = "addcdiv", .check = check_factor_of_quotient},
+    {.name = "addcmul", .check = check_factor},
     {.name = "addmm", .reads = {{kWholeOrExpanded, kResized, kAsStored}, {kAny}}},
     {.name = "addmv", .reads = {{kWholeOrExpanded}, {kAny}}},
     {.name = "addr", .reads = {{kWholeOrExpanded, kGiven}, {kWhole, kGiven}}},
@@ -78,8 +99,8 @@ constexpr OperatorRules kRules[] = {
      .layout = Layout::kMetaKernel,
      .factors = {"cholesky_inverse", info_of_factor}},
     {.name = "clamp.default", .check = [](CallArguments given) { check_bounds(given, 1, 2); }},
-    {.name = "clamp_max.default", .check = [](CallArguments given) { check_bounds(given, 1, 1); }},
-    {.name = "clamp_min.default", .check = [](CallArguments given) { check_bounds(given, 1, 1); }},
+    {.name = "clamp_max.default", .check = check_bound},
+    {.name = "clamp_min.default", .check = check_bound},
     {.name = "complex",
      .out = {.dtype_error = "Expected object of scalar type {Want} but got scalar type "
                             "{Got} for argument 'out'"}},
@@ -136,6 +157,7 @@ constexpr OperatorRules kRules[] = {
              .second_dtype_error = "output indices must be of scalar type Long",
              .only_first_is_apart = true}},
     {.name = "ldexp", .reads = {{kWhole, kGiven}, {kAny}}},
+    {.name = "lerp.Scalar", .check = check_weight},
     {.name = "linalg_cholesky_ex", .factors = {"linalg.cholesky_ex", info_of_results}},
     {.name = "linalg_cross", .reads = {{kNone}}},
     {.name = "linalg_eig", .layout = Layout::kSecondColumns},
@@ -172,8 +194,8 @@ constexpr OperatorRules kRules[] = {
              .second_dtype_error =
                  "expected scalar type '{Want}' but got '{Got}' for indices output"}},
     {.name = "msort", .reads = {{kWhole}}},
-    {.name = "multi_margin_loss", .takes_half = true},
-    {.name = "multi_margin_loss_backward", .takes_half = true},
+    {.name = "multi_margin_loss", .check = check_margin, .takes_half = true},
+    {.name = "multi_margin_loss_backward", .check = check_margin, .takes_half = true},
     {.name = "multilabel_margin_loss_backward", .takes_half = true},
     {.name = "multilabel_margin_loss_forward", .takes_half = true},
     {.name = "multinomial",
@@ -230,6 +252,7 @@ constexpr OperatorRules kRules[] = {
     {.name = "rot90", .layout = Layout::kMetaKernel},
     {.name = "round", .reads = {{kWhole, kGiven}}, .reads_of_integers = {{kWhole, kBoth}}},
     {.name = "round.decimals", .takes_half = true},
+    {.name = "rsub.Tensor", .check = check_alpha},
     {.name = "scalar_tensor", .check = check_scalar_tensor},
     {.name = "scatter", .reads = {{kWhole}, {kNone, kBoth}}},
     {.name = "scatter.value", .check = [](CallArguments given) { check_fits_self(given, 3); }},
@@ -242,6 +265,7 @@ constexpr OperatorRules kRules[] = {
              .second_dtype_error = kExpectedOut,
              .only_first_is_apart = true}},
     {.name = "stack", .reads = {{kNone}}, .out = {.check_cast = check_cast_of_stack}},
+    {.name = "sub.Tensor", .check = check_alpha},
     {.name = "take",
      .reads = {{kNone, kGiven}},
      .out = {.dtype_error = "take(): self and out expected to have the same dtype, but got "

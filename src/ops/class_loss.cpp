@@ -149,6 +149,11 @@ struct Margins {
   Value weight;  // per sample, already divided by the number of classes
 };
 
+void check_dtype_is(DType dtype, Value value) {
+  base::check(value.dtype() == dtype, "expected scalar type ", scalar_type_name(dtype),
+              " but found ", scalar_type_name(value.dtype()));
+}
+
 // `self` is at least 1-dim.
 Margins margins_of(Value self, Value target, double p, double margin, const MaybeValue& weight) {
   base::check(p == 1 || p == 2, "only p == 1 and p == 2 supported");
@@ -161,12 +166,14 @@ Margins margins_of(Value self, Value target, double p, double margin, const Mayb
               "input samples (batch size). Expected target size [",
               base::num_elements(samples), "], but got ", base::to_string(target.dims()),
               ". Input has shape ", base::to_string(self.dims()), ".");
-  base::check(target.dtype() == DType::kInt64, "expected scalar type Long but found ",
-              base::dtype_info(target.dtype()).name);
   const std::int64_t num_classes = self.dim(class_dim(self));
-  base::check(!weight.has_value() || weight->num_elements() == num_classes,
-              "inconsistent weight size, expected ", num_classes, " but got ",
-              weight.has_value() ? base::to_string(weight->dims()) : "");
+  if (weight.has_value()) {
+    base::check(weight->rank() <= 1 && weight->num_elements() == num_classes,
+                "inconsistent weight size, expected ", num_classes, " but got ",
+                base::to_string(weight->dims()));
+  }
+  check_dtype_is(DType::kInt64, target);
+  if (weight.has_value()) check_dtype_is(self.dtype(), *weight);
   Margins m;
   m.scores = convert(self, accumulate_dtype(self.dtype()));
   const Value classes = hlo::reshape(convert(target, DType::kInt32), samples);

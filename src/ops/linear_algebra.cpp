@@ -122,9 +122,37 @@ Value baddbmm(Value self, Value batch1, Value batch2, const Factor& beta, const 
   return accumulated(self, bmm_product(batch1, batch2), beta, alpha, self.dtype());
 }
 
+// A size as PyTorch reads it, of tensors of fewer dimensions too.
+std::int64_t size_of(Value value, std::int64_t dim) {
+  if (value.rank() == 0) {
+    base::fail(base::ErrorKind::kIndex, "Dimension specified as ", dim,
+               " but tensor has no dimensions");
+  }
+  return value.dim(wrap_dim(dim, value.rank()));
+}
+
+void check_expands(Value self, const Dims& sizes) {
+  const auto rank = static_cast<std::int64_t>(sizes.size());
+  base::check(self.rank() <= rank, "expand(torch.", scalar_type_name(self.dtype()), "Tensor{",
+              base::to_string(self.dims()), "}, size=", base::to_string(sizes),
+              "): the number of sizes provided (", rank,
+              ") must be greater or equal to the number of dimensions in the tensor (", self.rank(),
+              ")");
+  for (std::int64_t i = 1; i <= self.rank(); ++i) {
+    const std::int64_t size = self.dim(self.rank() - i);
+    const std::int64_t wanted = sizes[static_cast<std::size_t>(rank - i)];
+    base::check(size == 1 || size == wanted, "The expanded size of the tensor (", wanted,
+                ") must match the existing size (", size, ") at non-singleton dimension ", rank - i,
+                ".  Target sizes: ", base::to_string(sizes),
+                ".  Tensor sizes: ", base::to_string(self.dims()));
+  }
+}
+
 // The sum over the batch of its matrix products: batch and columns are contracted at once.
 Value addbmm(Value self, Value batch1, Value batch2, const Factor& beta, const Factor& alpha) {
-  base::check(batch1.rank() == 3 && batch2.rank() == 3, "batch1 and batch2 must be 3D tensors");
+  check_expands(self, {size_of(batch1, 1), size_of(batch2, 2)});
+  base::check(batch1.rank() == 3, "batch1 must be a 3D tensor");
+  base::check(batch2.rank() == 3, "batch2 must be a 3D tensor");
   base::check(batch1.dim(0) == batch2.dim(0),
               "batch1 and batch2 must have same number of batches, got ", batch1.dim(0), " and ",
               batch2.dim(0));

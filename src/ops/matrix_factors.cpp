@@ -65,6 +65,7 @@ void register_matrix_factors(Registry& m) {
   m.impl("cholesky", [](Value self, bool upper) { return cholesky_factor(self, upper).factor; });
   m.impl("_cholesky_solve_helper", cholesky_solve);
   m.impl("cholesky_inverse", [](Value self, bool upper) {
+    check_square(self, "cholesky_inverse", "A");
     return cholesky_solve(identity(self.builder(), self.type()), self, upper);
   });
   m.impl("linalg_solve_triangular", [](Value self, Value b, bool upper, bool left,

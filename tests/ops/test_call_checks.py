@@ -27,6 +27,21 @@ CONVERSIONS = {
     "setitem": lambda x, v: x.__setitem__(1, v),
     "pad": lambda x, v: functional.pad(x, (1, 1), value=v),
     "clamp": lambda x, v: x.clamp(max=v),
+    "pow": lambda x, v: x.pow(v) if not isinstance(v, complex) else x.fill_(v),
+    "addcmul": lambda x, v: torch.addcmul(x, x, x, value=v),
+    "add": lambda x, v: torch.add(x, x, alpha=v),
+    "rsub": lambda x, v: torch.rsub(x, x, alpha=v),
+    "lerp": lambda x, v: torch.lerp(x, x, v),
+    "_foreach_clamp_min": lambda x, v: torch._foreach_clamp_min([x], v),
+    "_foreach_clamp_max_": lambda x, v: torch._foreach_clamp_max_([x, x], [1, v]),
+    "_foreach_maximum": lambda x, v: torch._foreach_maximum([x, x], [v, 1]),
+    "_foreach_minimum_": lambda x, v: torch._foreach_minimum_([x], v),
+    "_foreach_addcmul": lambda x, v: torch._foreach_addcmul([x], [x], [x], v),
+    "_foreach_addcdiv_": lambda x, v: torch._foreach_addcdiv_([x], [x], [x], [v]),
+    "_foreach_add": lambda x, v: torch._foreach_add([x], [x], alpha=v),
+    "_foreach_sub_": lambda x, v: torch._foreach_sub_([x], [x], alpha=v),
+    "_foreach_lerp": lambda x, v: torch._foreach_lerp([x], [x], v),
+    "_foreach_pow_": lambda x, v: torch._foreach_pow_([x], [v]),
 }
 
 
@@ -48,8 +63,8 @@ def test_number_that_the_dtype_cannot_hold_is_refused(name, dtype, value, device
     want = outcome(lambda: CONVERSIONS[name](torch.ones(3, dtype=dtype), value))
     got = outcome(lambda: CONVERSIONS[name](torch.ones(3, dtype=dtype, device=device), value))
     assert got == want
-    fits = outcome(lambda: CONVERSIONS[name](torch.ones(3, dtype=dtype, device=device), 1))
-    assert fits is None
+    fits = outcome(lambda: CONVERSIONS[name](torch.ones(3, dtype=dtype), 1))
+    assert outcome(lambda: CONVERSIONS[name](torch.ones(3, dtype=dtype, device=device), 1)) == fits
 
 
 # Each takes a tensor of reals and gives one.
@@ -117,6 +132,11 @@ def test_fill_by_a_tensor_that_the_dtype_cannot_hold_is_refused(name, device):
     assert outcome(lambda: MASKED[name](torch.ones(2, 3, device=device))) == want
 
 
+def margin_loss(x, target=(0, 1), p=1, margin=1, weight=None):
+    targets = torch.tensor(target, device=x.device)
+    return torch.ops.aten.multi_margin_loss(x, targets, p, margin, weight)
+
+
 BAD_CALLS = {
     "exponential_": lambda x: x.exponential_(0),
     "cauchy_": lambda x: x.cauchy_(0, -1),
@@ -153,6 +173,26 @@ BAD_CALLS = {
     "pixel_shuffle": lambda x: functional.pixel_shuffle(x[None], 2**40),
     "max_pool3d": lambda x: functional.max_pool3d(x.view(1, 1, 2, 3)[:0], 1),
     "multinomial": lambda x: torch.multinomial(x.view(-1)[0].expand(2**24 + 1), 1),
+    "cholesky_inverse": lambda x: torch.cholesky_inverse(x[0]),
+    "cholesky_inverse of a rectangle": lambda x: torch.cholesky_inverse(x),
+    "addbmm": lambda x: torch.addbmm(x, x, x),
+    "addbmm of a vector": lambda x: torch.addbmm(x, x[0], x[None]),
+    "addbmm by a vector": lambda x: torch.addbmm(x, x[None], x[0]),
+    "addbmm of a number": lambda x: torch.addbmm(x, x[0, 0], x[None]),
+    "addbmm of a matrix": lambda x: torch.addbmm(x[:1, :1], x, x[None].mT),
+    "addbmm by a matrix": lambda x: torch.addbmm(x, x[None], x),
+    "addbmm to a batch": lambda x: torch.addbmm(x[None], x[None], x[None].mT),
+    "addbmm to another size": lambda x: torch.addbmm(x, x[None], x[None].mT),
+    "norm of integers in float": lambda x: x.long().norm(2, 0, dtype=torch.float32),
+    "multi_margin_loss, p": lambda x: margin_loss(x, p=3),
+    "multi_margin_loss, number of targets": lambda x: margin_loss(x, target=(0, 1, 2)),
+    "multi_margin_loss, dtype of targets": lambda x: margin_loss(x, target=(0.0, 1.0)),
+    "multi_margin_loss, number of weights": lambda x: margin_loss(x, weight=x[0, :2]),
+    "multi_margin_loss, shape of weights": lambda x: margin_loss(x, weight=x[:1]),
+    "multi_margin_loss, dtype of weights": lambda x: margin_loss(x, weight=x[0].double()),
+    "multi_margin_loss, margin": lambda x: margin_loss(x, margin=1e300),
+    "multi_margin_loss, shape": lambda x: margin_loss(x[None]),
+    "multi_margin_loss, no classes": lambda x: margin_loss(x[:, :0]),
     "abs_": lambda x: x.cfloat().abs_(),
     "foreach_abs_": lambda x: torch._foreach_abs_([x, x.cfloat()]),
     "abs out=": lambda x: torch.abs(x.cfloat(), out=x.long()),
