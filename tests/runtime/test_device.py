@@ -177,9 +177,22 @@ def test_numbers_that_pytorch_cannot_count_to_are_named_as_given(device, index):
     ):
         with pytest.raises(RuntimeError, match=named):
             call()
-    # Of 256 and more PyTorch has lost all trace, where we see the text it is right.
-    with pytest.raises(RuntimeError, match="device index 256 does not exist"):
-        xm.get_memory_info("xla:256")
+
+
+@pytest.mark.parametrize("index", [255, 256, 512])
+def test_numbers_that_pytorch_loses_are_named_where_they_are_seen(device, index):
+    # PyTorch has lost all trace of them (docs/errors.md).
+    assert torch.device(f"xla:{index}").index == (None if index == 255 else 0)
+    assert torch.device("xla", index).index == (None if index == 255 else 0)
+    named = f"device index {index} does not exist"
+    for call in (
+        lambda: torch_xla.device(index),
+        lambda: xm.get_memory_info(f"xla:{index}"),
+        lambda: torch.xla.set_device(index),
+        lambda: torch.xla.get_rng_state(f"xla:{index}"),
+    ):
+        with pytest.raises(RuntimeError, match=named):
+            call()
 
 
 def test_senseless_numbers_of_devices_are_said():
