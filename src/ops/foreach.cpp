@@ -55,6 +55,11 @@ Value powsum(Value self, double ord, std::optional<DType> dtype) {
   });
 }
 
+Value sub_of_list(Value self, Value other, const Factor& alpha) {
+  check_no_masks(self, other);
+  return sub(self, other, alpha);
+}
+
 Value mm(Value self, Value mat2) {
   return hlo::dot_general(self, mat2,
                           {.lhs_batching_dimensions = {},
@@ -102,7 +107,7 @@ void register_arithmetic(Registry& m) {
     m.foreach (base::str("_foreach_add", overload),
                [one](Value self, Value other) { return add(self, other, one); });
     m.foreach (base::str("_foreach_sub", overload),
-               [one](Value self, Value other) { return sub(self, other, one); });
+               [one](Value self, Value other) { return sub_of_list(self, other, one); });
     m.foreach (base::str("_foreach_pow", overload),
                [](Value self, Promotable exponent) { return pow(self, exponent); });
     m.foreach (base::str("_foreach_addcmul", overload), addcmul);
@@ -110,7 +115,7 @@ void register_arithmetic(Registry& m) {
   }
   m.foreach ("_foreach_add.List", add);
   m.foreach ("_foreach_add.Tensor", add);
-  m.foreach ("_foreach_sub.List", sub);
+  m.foreach ("_foreach_sub.List", sub_of_list);
   m.foreach ("_foreach_mul.Tensor", mul);
   m.foreach ("_foreach_div.Tensor", div);
   m.foreach ("_foreach_pow.List", [](Value self, Value exponent) { return pow(self, exponent); });

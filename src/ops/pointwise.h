@@ -26,6 +26,8 @@ std::vector<Value> promote_for_formula(std::initializer_list<Value> values, DTyp
 
 // self + alpha * other
 Value add(Value self, Value other, const Factor& alpha);
+// Throws as PyTorch's Meta kernel of `sub` does: masks are not subtracted.
+void check_no_masks(Value self, Value other);
 Value sub(Value self, Value other, const Factor& alpha);
 Value mul(Value self, Value other);
 Value div(Value self, Value other);

@@ -299,18 +299,6 @@ Value complex_of(Value real, Value imag) {
   return promoted<hlo::complex>(real, imag);
 }
 
-// As PyTorch's Meta kernel of `sub` does.
-void check_no_masks(Value self, Value other) {
-  const bool is_mask = self.dtype() == DType::kBool;
-  const bool is_other_mask = other.dtype() == DType::kBool;
-  base::check(!is_mask || !is_other_mask,
-              "Subtraction, the `-` operator, with two bool tensors is not supported. Use the `^` "
-              "or `logical_xor()` operator instead.");
-  base::check(!is_mask && !is_other_mask,
-              "Subtraction, the `-` operator, with a bool tensor is not supported. If you are "
-              "trying to invert a mask, use the `~` or `logical_not()` operator instead.");
-}
-
 void register_arithmetic(Registry& m) {
   m.impl({"add.Tensor", "add.Scalar"},
          [](Value self, Value other, Factor alpha) { return add(self, other, alpha); });
@@ -412,6 +400,17 @@ Value add(Value self, Value other, const Factor& alpha) {
   if (alpha.is_one) return v[0] + v[1];
   const auto formula = [](Value a, Value b, Value factor) { return a + b * factor; };
   return in_float32(formula, v[0], v[1], convert(alpha.value, dtype));
+}
+
+void check_no_masks(Value self, Value other) {
+  const bool is_mask = self.dtype() == DType::kBool;
+  const bool is_other_mask = other.dtype() == DType::kBool;
+  base::check(!is_mask || !is_other_mask,
+              "Subtraction, the `-` operator, with two bool tensors is not supported. Use the `^` "
+              "or `logical_xor()` operator instead.");
+  base::check(!is_mask && !is_other_mask,
+              "Subtraction, the `-` operator, with a bool tensor is not supported. If you are "
+              "trying to invert a mask, use the `~` or `logical_not()` operator instead.");
 }
 
 Value sub(Value self, Value other, const Factor& alpha) {
