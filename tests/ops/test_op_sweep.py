@@ -20,6 +20,22 @@ def test_calls_agree_with_cpu(name, dtype):
     assert not [p for p in sweep.unit(name, dtype) if not is_excused(p)]
 
 
+@pytest.mark.usefixtures("quick_compilation")
+@pytest.mark.parametrize("name", ["_foreach_clamp_min", "_foreach_norm", "sum"])
+@pytest.mark.parametrize("dtype", ["uint8", "float32"])
+def test_calls_over_lists_and_with_another_dtype_agree_with_cpu(name, dtype):
+    is_excused = sweep.excused()
+    assert not [p for p in sweep.unit(name, dtype) if not is_excused(p)]
+
+
+def test_calls_over_lists_and_with_another_dtype_are_made():
+    calls = sweep._calls
+    made = {case for case, *_ in calls(sweep._entry("_foreach_add"), "float32", sweep.CASES)}
+    assert made >= {f"ordinary {call} {i}" for call in sweep.CALLS for i in range(4)}
+    made = {case for case, *_ in calls(sweep._entry("cumsum"), "int8", sweep.CASES)}
+    assert made >= {f"ordinary {call} dtype" for call in sweep.CALLS}
+
+
 def test_refusals_are_compared():
     assert sweep.unit("erfinv", "complex64", ("ordinary value 0",), is_computed=False) == []
     problem = sweep.Problem("chalf", "float32", "refused", "ordinary value 0", "")

@@ -89,7 +89,8 @@ def choose(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> li
     elif arguments.optimizers:
         entries = [({optimizers.class_of(i).__name__}, i) for i in optimizers.entries()]
     else:
-        entries = [({op.name, op.full_name}, op) for op in op_samples.entries()]
+        infos = sweep.entries() if arguments.sweep else op_samples.entries()
+        entries = [({op.name, op.full_name}, op) for op in infos]
     wanted = set(filter(None, arguments.only.split(",")))
     if unknown := wanted - set().union(*(names for names, _ in entries)):
         parser.error(f"--only: the database has no {', '.join(sorted(unknown))}")

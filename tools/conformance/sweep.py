@@ -1,9 +1,11 @@
 """Every operator of the database x every dtype x {ordinary, 0-d, empty} x {value, `out=`, in place}
 against the CPU: values, and whether and with which class of error a call is refused.
 
-The database says which dtypes the CPU's kernels have and makes samples of those alone. Here a
-sample of one dtype is converted to each of the others. `unit` is one entry in one dtype, whose
-results are computed in one program; what makes a process die is found again case by case.
+Operators over lists have a sample for each kind of their last argument, and what takes `dtype=` one
+that asks for another dtype. The database says which dtypes the CPU's kernels have and makes samples
+of those alone. Here a sample of one dtype is converted to each of the others. `unit` is one entry
+in one dtype, whose results are computed in one program; what makes a process die is found again
+case by case.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 import fnmatch
 import itertools
+import numbers
 import pathlib
 import random
 import warnings
@@ -20,12 +23,19 @@ from typing import Any
 import op_samples
 import torch
 import workers
-from torch.testing._internal.opinfo.core import OpInfo
+from torch.testing._internal.common_methods_invocations import (
+    foreach_binary_op_db,
+    foreach_other_op_db,
+    foreach_pointwise_op_db,
+    foreach_reduce_op_db,
+    foreach_unary_op_db,
+)
+from torch.testing._internal.opinfo.core import ForeachFuncInfo, OpInfo
 from torch.utils._pytree import tree_map, tree_map_only
 
 import torch_xla
 
-__all__ = ["CASES", "DTYPES", "Problem", "dies", "excused", "names", "problems", "unit"]
+__all__ = ["CASES", "DTYPES", "Problem", "dies", "entries", "excused", "problems", "unit"]
 
 DTYPES = (
     *("bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64"),
@@ -35,8 +45,12 @@ DTYPES = (
 SHAPES = ("ordinary", "0-d", "empty")
 CALLS = ("value", "out", "in_place")
 _SAMPLES = 2
+_KINDS = 4  # of the last argument over lists: tensors, a tensor, numbers, a number
 CASES = tuple(
-    f"{shape} {call} {sample}" for shape in SHAPES for call in CALLS for sample in range(_SAMPLES)
+    f"{shape} {call} {sample}"
+    for shape in SHAPES
+    for call in CALLS
+    for sample in (*range(_KINDS), "dtype")
 )
 _LIST = pathlib.Path(__file__).resolve().parents[2] / "tests" / "ops" / "sweep_exceptions.txt"
 
@@ -53,9 +67,13 @@ class Problem:
     detail: str
 
 
-def names() -> list[str]:
-    """The entries that are called as other operators are, by name."""
-    return [op.full_name for op in op_samples.entries() if not op.name.startswith("sparse.")]
+def entries() -> list[OpInfo]:
+    """The database's entries, and those of operators over lists."""
+    over_lists = (
+        *(*foreach_unary_op_db, *foreach_binary_op_db, *foreach_pointwise_op_db),
+        *(*foreach_reduce_op_db, *foreach_other_op_db),
+    )
+    return [*op_samples.entries(), *sorted(over_lists, key=lambda op: op.full_name)]
 
 
 def unit(
@@ -148,7 +166,7 @@ def excused() -> Callable[[Problem], bool]:
 
 
 def _entry(name: str) -> OpInfo:
-    return next(op for op in op_samples.entries() if op.full_name == name)
+    return next(op for op in entries() if op.full_name == name)
 
 
 def _calls(
@@ -158,33 +176,63 @@ def _calls(
     samples = _samples(op, getattr(torch, dtype))
     for case in cases:
         shape, call, index = case.split()
-        if int(index) >= len(samples):
+        if index not in samples:
             continue
-        sample = tree_map(lambda x, shape=shape: _shaped(x, shape), samples[int(index)])
+        sample = tree_map(lambda x, shape=shape: _shaped(x, shape), samples[index])
         function = _function(op, call, sample)
         if function is not None:
             yield case, function, sample
 
 
-def _samples(op: OpInfo, dtype: torch.dtype) -> list[Any]:
+def _samples(op: OpInfo, dtype: torch.dtype) -> dict[str, Any]:
     """(input, args, kwargs) of the dtype, from samples of one that the CPU has."""
     has = op.supported_dtypes("cpu")
     is_integral = not (dtype.is_floating_point or dtype.is_complex)
     first = (torch.int64, torch.float32) if is_integral else (torch.float32, torch.int64)
     source = next((d for d in (dtype, *first, *has) if d in has), None)
     if source is None:
-        return []
+        return {}
     torch.manual_seed(0)
     random.seed(0)
-    found = []
-    for sample in op.sample_inputs("cpu", source):
-        nest = (sample.input, sample.args, sample.kwargs)
-        if any(x.layout != torch.strided for x in op_samples.tensors(nest)):
-            continue
-        found.append(tree_map(lambda x: _converted(x, source, dtype), nest))
-        if len(found) == _SAMPLES:
-            break
+    found: dict[str, Any] = {
+        str(i): tree_map(lambda x: _converted(x, source, dtype), nest)
+        for i, nest in enumerate(_samples_of(op, source))
+    }
+    if found and _takes_dtype(op):
+        sample, args, kwargs = found["0"]
+        found["dtype"] = sample, args, kwargs | {"dtype": _OTHER.get(dtype, torch.float64)}
     return found
+
+
+_OTHER = {torch.float64: torch.float32, torch.complex64: torch.complex128}
+
+
+def _samples_of(op: OpInfo, dtype: torch.dtype) -> Iterator[Any]:
+    """The first, or of operators over lists one for each kind of last argument."""
+    is_over_lists = isinstance(op, ForeachFuncInfo)
+    options = {"num_input_tensors": [3]} if is_over_lists else {}
+    samples = op.sample_inputs("cpu", dtype, **options)
+    nests = ((sample.input, sample.args, sample.kwargs) for sample in samples)
+    strided = (n for n in nests if all(x.layout == torch.strided for x in op_samples.tensors(n)))
+    if not is_over_lists:
+        return itertools.islice(strided, _SAMPLES)
+    found: dict[tuple[bool, bool], Any] = {}
+    for nest in strided:
+        found.setdefault(_kind_of_last(nest[1]), nest)
+    return iter(found.values())
+
+
+def _kind_of_last(args: tuple[Any, ...]) -> tuple[bool, bool]:
+    """Whether it is a list, and whether of numbers."""
+    last = args[-1] if args else None
+    first = last[0] if isinstance(last, (list, tuple)) else last
+    return first is not last, isinstance(first, numbers.Number)
+
+
+def _takes_dtype(op: OpInfo) -> bool:
+    packet = getattr(torch.ops.aten, op.aten_name, None)
+    overloads = [getattr(packet, name) for name in packet.overloads()] if packet else []
+    return any(a.name == "dtype" for o in overloads for a in o._schema.arguments)
 
 
 def _converted(x: object, source: torch.dtype, dtype: torch.dtype) -> object:
@@ -206,6 +254,8 @@ def _shaped(x: object, shape: str) -> object:
 
 
 def _function(op: OpInfo, call: str, sample: Any) -> Callable[[Any], Any] | None:
+    if isinstance(op, ForeachFuncInfo):
+        return _function_over_lists(op, call, sample)
     if call == "value":
         return lambda s: op.op(s[0], *s[1], **s[2])
     if call == "in_place":
@@ -218,15 +268,40 @@ def _function(op: OpInfo, call: str, sample: Any) -> Callable[[Any], Any] | None
     results = _attempt(lambda s: op.op(s[0], *s[1], **s[2]), sample)
     if isinstance(results, Exception):
         return None
+    return lambda s: op.op(s[0], *s[1], **s[2], out=_outs(results, s))
 
-    def with_out(s: Any) -> Any:
-        device = next((x.device for x in op_samples.tensors(s)), s[2].get("device", "cpu"))
-        out = tree_map_only(
-            torch.Tensor, lambda x: torch.empty_like(x, device=device), tuple_of(results)
-        )
-        return op.op(s[0], *s[1], **s[2], out=out)
 
-    return with_out
+def _function_over_lists(op: OpInfo, call: str, sample: Any) -> Callable[[Any], Any] | None:
+    """Those that return nothing give the list that they have written."""
+
+    def written(function: Callable[[list[torch.Tensor]], Any], tensors: list[torch.Tensor]) -> Any:
+        function(tensors)
+        return tensors
+
+    variant: Callable[..., Any] | None = op.inplace_variant
+    if call == "in_place":
+        if variant is None:
+            return None
+        return lambda s: written(lambda x: variant(x, *s[1], **s[2]), [x.clone() for x in s[0]])
+    if not op.supports_out:  # in place alone
+        return None
+    if call == "value":
+        return lambda s: op.op(s[0], *s[1], **s[2])
+    results = _attempt(lambda s: op.op(s[0], *s[1], **s[2]), sample)
+    if isinstance(results, Exception):
+        return None
+    packet = getattr(torch.ops.aten, op.name)
+    return lambda s: written(
+        lambda out: packet(s[0], *s[1], **s[2], out=out), list(_outs(results, s))
+    )
+
+
+def _outs(results: Any, sample: Any) -> Any:
+    """Tensors to write such results to, where the sample lies."""
+    device = next((x.device for x in op_samples.tensors(sample)), sample[2].get("device", "cpu"))
+    return tree_map_only(
+        torch.Tensor, lambda x: torch.empty_like(x, device=device), tuple_of(results)
+    )
 
 
 def tuple_of(results: Any) -> Any:
