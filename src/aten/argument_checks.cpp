@@ -50,7 +50,8 @@ const graph::TensorType* type_of_self(CallArguments arguments) {
 bool is_small(const c10::IValue& number) {
   if (!number.isScalar()) return true;
   const at::Scalar value = number.toScalar();
-  return !value.isComplex() && std::abs(value.toDouble()) <= std::numeric_limits<std::int8_t>::max();
+  return !value.isComplex() &&
+         std::abs(value.toDouble()) <= std::numeric_limits<std::int8_t>::max();
 }
 
 // Half precision is computed in float32.
