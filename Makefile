@@ -161,8 +161,7 @@ docs: $(ENVIRONMENT) install
 	build/release/settings_page > docs/settings.md
 	python tools/op_coverage.py > docs/op_coverage.md.new
 	mv docs/op_coverage.md.new docs/op_coverage.md
-	python tools/names_page.py > docs/names.md.new
-	mv docs/names.md.new docs/names.md
+	python tools/names_pages.py
 
 # The documentation as a site in build/site; a warning is an error.
 site: $(ENVIRONMENT) install

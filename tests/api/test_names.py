@@ -1,4 +1,4 @@
-"""Every public name of the last release of torch_xla (names.tsv) is here: it works with the
+"""Every public name of the last release of torch_xla (names/*.tsv) is here: it works with the
 arguments that it had, or its use is an error that says why not and what to use."""
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class Row(NamedTuple):
     arguments: str
 
 
-LIST = pathlib.Path(__file__).with_name("names.tsv")
-ROWS = [Row(*line.split("\t")) for line in LIST.read_text().splitlines()[1:]]
+LISTS = sorted((pathlib.Path(__file__).parent / "names").glob("*.tsv"))
+ROWS = [Row(*line.split("\t")) for path in LISTS for line in path.read_text().splitlines()[1:]]
 BY_MODULE: dict[str, list[Row]] = collections.defaultdict(list)
 for row in ROWS:
     BY_MODULE[row.module].append(row)
@@ -232,8 +232,8 @@ def test_modules_of_older_releases_are_imported():
     assert torch_xla.tpu.MeshShape.from_string("2,2,1").size == 4
 
 
-def test_page_is_up_to_date():
-    script = ROOT / "tools" / "names_page.py"
+def test_pages_are_up_to_date():
+    script = ROOT / "tools" / "names_pages.py"
     done = subprocess.run(
         [sys.executable, script, "--check"], capture_output=True, text=True, check=False
     )
