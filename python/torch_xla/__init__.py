@@ -7,34 +7,46 @@ from typing import TYPE_CHECKING
 
 # Before the extension is loaded: there, a mismatch shows as an undefined symbol.
 import torch_xla._presence  # isort: skip
-import torch_xla._compatibility  # isort: skip
+import torch_xla._compatibility  # isort: skip # noqa: F401
 from torch_xla import _XLAC as _XLAC  # isort: skip
 
-# What of the package is used in nearly every program.
-import torch_xla.core.xla_model
-import torch_xla.debug.metrics  # noqa: F401
-from torch_xla import (
-    _known_bindings,
-    _moved_names,
-    _other_names,
-    _submodules,
-    backends,
-    runtime,
-)
+from torch_xla import _known_bindings, _moved_names, _other_names, _submodules
 from torch_xla._settings import settings
 from torch_xla._torch import integration as _integration
 from torch_xla.torch_xla import (
-    compile,
+    LATER as _LATER,
     device,
     device_count,
     devices,
-    launch,
     manual_seed,
     real_devices,
-    set_custom_compile_options,
     step,
     sync,
 )
+
+if TYPE_CHECKING:
+    from torch_xla import (
+        amp as amp,
+        backends as backends,
+        conformance as conformance,
+        core as core,
+        debug as debug,
+        distributed as distributed,
+        doctor as doctor,
+        experimental as experimental,
+        runtime as runtime,
+        stablehlo as stablehlo,
+        utils as utils,
+    )
+    from torch_xla.stablehlo import (
+        save_as_stablehlo as save_as_stablehlo,
+        save_torch_model_as_stablehlo as save_torch_model_as_stablehlo,
+    )
+    from torch_xla.torch_xla import (
+        compile as compile,
+        launch as launch,
+        set_custom_compile_options as set_custom_compile_options,
+    )
 
 __version__ = _XLAC.__version__
 
@@ -59,27 +71,17 @@ _moved_names.install()
 _known_bindings.install()
 
 
-if TYPE_CHECKING:
-    from torch_xla import (
-        amp as amp,
-        conformance as conformance,
-        core as core,
-        debug as debug,
-        distributed as distributed,
-        doctor as doctor,
-        experimental as experimental,
-        stablehlo as stablehlo,
-        utils as utils,
-    )
+# What a program may not need is imported when it asks for it.
+__getattr__ = _submodules.taking(
+    __name__,
+    {
+        **_LATER,
+        "save_as_stablehlo": "torch_xla.stablehlo",
+        "save_torch_model_as_stablehlo": "torch_xla.stablehlo",
+    },
+    _other_names.refusing(__name__, _submodules.importing(__name__)),
+)
 
 
-_submodule = _other_names.refusing(__name__, _submodules.importing(__name__))
-
-
-def __getattr__(name: str) -> object:
-    # What few programs need is imported when one asks for it.
-    if name in ("save_as_stablehlo", "save_torch_model_as_stablehlo"):
-        from torch_xla import stablehlo
-
-        return getattr(stablehlo, name)
-    return _submodule(name)
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

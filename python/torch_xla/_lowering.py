@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from torch_xla import _XLAC, _mlir
+from torch_xla import _XLAC
 
 
 class LoweringContext:
@@ -37,6 +37,8 @@ class LoweringContext:
 
     def hlo(self) -> bytes:
         """The program in StableHLO, as a portable artifact where jaxlib is there to write it."""
+        from torch_xla import _mlir
+
         return _mlir.to_bytecode(self._built())
 
     def stablehlo_text(self) -> str:

@@ -1,6 +1,6 @@
 """Modules of torch_xla 2.9 that go by another name here, and those all of whose names are refused.
-They stand above all that they name. docs/names.md is made of this table, of that of refused names
-and of the package.
+They stand above all that they name. The pages in docs/names are made of this table, of that of
+refused names and of the package.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from importlib.machinery import ModuleSpec
 from typing import Any
 
 from torch_xla._other_names import refusing
-from torch_xla._refused_names import REFUSED
 
 __all__ = ["MOVED", "install"]
 
@@ -92,7 +91,11 @@ class _Finder(MetaPathFinder):
     """Finds those whose files are not there: it comes last."""
 
     def find_spec(self, name: str, path: Any, target: Any = None) -> ModuleSpec | None:
-        if not name.startswith("torch_xla.") or (name not in MOVED and name not in REFUSED):
+        if not name.startswith("torch_xla."):
+            return None
+        from torch_xla._refused_names import REFUSED
+
+        if name not in MOVED and name not in REFUSED:
             return None
         return importlib.util.spec_from_loader(name, _Loader())
 

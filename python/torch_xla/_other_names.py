@@ -4,10 +4,9 @@ its use raises an error that says why and what takes its place.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, NoReturn
-
-from torch_xla._refused_names import REFUSED
 
 __all__ = ["Refused", "refusing"]
 
@@ -45,8 +44,11 @@ class Refused:
         return f"Not here: {self._why}; {self._instead}."
 
 
+@functools.cache
 def _reasons(module: str) -> dict[str, tuple[str, str]]:
     """The refused names of a module, with why, and what to use."""
+    from torch_xla._refused_names import REFUSED  # a long table, and seldom needed
+
     return {
         name: (why, instead)
         for names, why, instead in REFUSED.get(module, ())
@@ -57,11 +59,10 @@ def _reasons(module: str) -> dict[str, tuple[str, str]]:
 def refusing(module: str, otherwise: Callable[[str], Any] | None = None) -> Callable[[str], Any]:
     """The `__getattr__` of a module (PEP 562), which has its refused names. For others it is
     `otherwise`, or an AttributeError."""
-    reasons = _reasons(module)
 
     def attribute(name: str) -> Any:
-        if name in reasons:
-            return Refused(f"{module}.{name}", *reasons[name])
+        if name in _reasons(module):
+            return Refused(f"{module}.{name}", *_reasons(module)[name])
         if otherwise is not None:
             return otherwise(name)
         raise AttributeError(f"module {module!r} has no attribute {name!r}")

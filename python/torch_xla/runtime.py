@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 
-from torch_xla import _XLAC, _devices, _plugins, torch_xla as _top
+import torch_xla.torch_xla as _top
+from torch_xla import _XLAC, _devices, _plugins
 from torch_xla._devices import DeviceLike
-from torch_xla._replicas import spanning_client
 from torch_xla._replicas.world import (
     get_master_ip as get_master_ip,
     global_ordinal as global_ordinal,
@@ -24,9 +24,8 @@ from torch_xla._replicas.world import (
     world_size as world_size,
 )
 from torch_xla._settings import settings
-from torch_xla._spmd import mode, start
+from torch_xla._spmd import mode
 from torch_xla._spmd.mode import is_spmd as is_spmd
-from torch_xla._torch import annotated_parameters, optimizer_states
 
 
 def set_device_type(pjrt_device: str) -> None:
@@ -98,6 +97,10 @@ def use_spmd(auto: bool = False) -> None:
         RuntimeError: there are tensors on other devices than `xla:0`, or one that is still being
             computed; or of several processes this one has used the device.
     """
+    from torch_xla._replicas import spanning_client
+    from torch_xla._spmd import start
+    from torch_xla._torch import annotated_parameters, optimizer_states
+
     if not isinstance(auto, bool):
         raise TypeError(f"use_spmd: auto must be a bool, got {auto!r}")
     if not is_spmd():

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 
-from torch_xla import _XLAC, _devices
+from torch_xla import _XLAC, _devices, _submodules
 from torch_xla._barriers import step as step, sync as sync
-from torch_xla._compile import (
-    compile as compile,
-    set_custom_compile_options as set_custom_compile_options,
-)
 from torch_xla._devices import DeviceLike
-from torch_xla._replicas.launch import launch as launch
+
+if TYPE_CHECKING:
+    from torch_xla._compile import (
+        compile as compile,
+        set_custom_compile_options as set_custom_compile_options,
+    )
+    from torch_xla._replicas.launch import launch as launch
+
+# Imported when they are asked for.
+LATER = {
+    "compile": "torch_xla._compile",
+    "set_custom_compile_options": "torch_xla._compile",
+    "launch": "torch_xla._replicas.launch",
+}
 
 
 def device(index: int | None = None) -> torch.device:
@@ -43,3 +54,6 @@ def real_devices() -> list[str]:
 def manual_seed(seed: int, device: DeviceLike = None) -> None:
     """Seed the random generator of a device, the current one by default. Makes no client."""
     _devices.generator_of(device).manual_seed(int(seed))
+
+
+__getattr__ = _submodules.taking(__name__, LATER)

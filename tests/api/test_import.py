@@ -124,6 +124,46 @@ def test_worker_processes_of_a_loader_are_fine():
     )
 
 
+# All modules that a plain import brings in: the fewer, the sooner programs start. What few of them
+# need is imported by what needs it, and what changes a module of torch by `_torch.late_changes`.
+MODULES = """
+    _XLAC _background _barriers _built_for _causes _compatibility _devices _known_bindings _lowering
+    _memory _moved_names _other_names _presence _settings _step_closures _submodules _torch
+    _torch.annotated_meshes _torch.checkpointing _torch.device_module _torch.integration
+    _torch.late_changes _torch.module_moves _torch.serialization _torch.storages _torch.streams
+    _torch_differences _wrapping torch_xla
+    """
+
+
+def test_import_brings_in_no_more_modules_than_it_needs():
+    text = run_in_process(
+        """
+        import sys, torch
+        before = set(sys.modules)
+        import torch_xla
+        print(*sorted(set(sys.modules) - before))
+        """
+    )
+    ours = {f"torch_xla.{module}" for module in MODULES.split()}
+    assert set(text.split()) == {"torch.xla", "torch_xla", *ours}
+
+
+def test_names_of_the_package_are_imported_when_asked_for():
+    text = run_in_process(
+        """
+        import sys, torch_xla
+        assert {*torch_xla.__all__, "__version__"} <= set(dir(torch_xla))
+        later = {name for name in torch_xla.__all__ if name not in vars(torch_xla)}
+        for name in later:
+            value = getattr(torch_xla, name)
+            assert vars(torch_xla)[name] is value
+        assert torch_xla.launch is sys.modules["torch_xla._replicas.launch"].launch
+        print(*sorted(later))
+        """
+    )
+    assert text == "backends compile launch runtime set_custom_compile_options"
+
+
 def test_import_takes_little_memory():
     megabytes = run_in_process(
         """

@@ -1,6 +1,7 @@
 """Tensor parallelism of PyTorch in one program over all devices: on a mesh of xla devices under
 SPMD what it says of parameters and activations becomes annotations, and XLA puts in the exchanges.
-Meshes of replicas take PyTorch's own way. Next: annotated_fully_shard.py, for `fully_shard`."""
+Meshes of replicas take PyTorch's own way. Imported with it. Next: annotated_fully_shard.py, for
+`fully_shard`."""
 
 from __future__ import annotations
 
@@ -9,11 +10,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import nn
 
 from torch_xla._spmd import placements
-from torch_xla._torch import annotated_fully_shard, late_changes
 
 
 def _mark_parameters(
@@ -118,7 +117,8 @@ _STYLES: dict[str, Callable[[Any, nn.Module, Any], nn.Module]] = {
 }
 
 
-def _change_styles(module: Any) -> None:
+def change(module: Any) -> None:
+    """Teach the module of PyTorch's styles."""
     for name, ours in _STYLES.items():
         style = getattr(module, name)
         style._apply = _either(style._apply, ours)
@@ -133,57 +133,3 @@ def _either(
         return chosen(self, module, device_mesh)
 
     return _apply
-
-
-class _NoPlace:
-    """This process's place on a mesh that has not been told one, as those of process groups are."""
-
-    def __get__(self, mesh: Any, owner: Any) -> Any:
-        if mesh is None:
-            return self
-        if not placements.is_annotated(mesh):
-            raise AttributeError(f"{owner.__name__} object has no attribute '_coordinate_on_dim'")
-        raise NotImplementedError(
-            f"under SPMD this process is all of {mesh} and has no place of its own on it, which "
-            "DTensor.from_local and its kin (zeros, rand) ask for: distribute_tensor takes the "
-            "whole tensor"
-        )
-
-
-def _change_meshes(module: Any) -> None:
-    """A part of a mesh asks which rank this process is. Under SPMD it is all of them, and takes the
-    part that begins with the first."""
-    original = module.DeviceMesh._get_mesh_tensor_from_full_mesh
-
-    @functools.wraps(original)
-    def _get_mesh_tensor_from_full_mesh(full_mesh: Any, current_rank: int | None = None) -> Any:
-        if current_rank is None and not dist.is_initialized():
-            current_rank = 0
-        return original(full_mesh, current_rank)
-
-    module.DeviceMesh._get_mesh_tensor_from_full_mesh = staticmethod(
-        _get_mesh_tensor_from_full_mesh
-    )
-    take_part = module.DeviceMesh._create_sub_mesh
-
-    @functools.wraps(take_part)
-    def _create_sub_mesh(self: Any, *args: Any) -> Any:
-        if not placements.is_annotated(self):
-            return take_part(self, *args)
-        self._dim_group_names = []
-        part = take_part(self, *args)
-        del self._dim_group_names, part._dim_group_names  # neither has process groups
-        return part
-
-    module.DeviceMesh._create_sub_mesh = _create_sub_mesh
-    module.DeviceMesh._coordinate_on_dim = _NoPlace()
-
-
-def install() -> None:
-    """Teach PyTorch's parallelism what it does on meshes under SPMD."""
-    for module, change in (
-        ("torch.distributed.device_mesh", _change_meshes),
-        ("torch.distributed.tensor.parallel.style", _change_styles),
-        ("torch.distributed.fsdp._fully_shard._fully_shard", annotated_fully_shard.change),
-    ):
-        late_changes.when_imported(module, change)

@@ -16,8 +16,13 @@ import torch
 import torch.utils.checkpoint
 
 from torch_xla import _torch_differences
-from torch_xla._capture.optimization_barrier import behind_barrier
 from torch_xla._wrapping import to_wrap
+
+
+def _behind_barrier(values: Any) -> Any:
+    from torch_xla._capture.optimization_barrier import behind_barrier
+
+    return behind_barrier(values)
 
 
 def install() -> None:
@@ -32,7 +37,7 @@ def install() -> None:
         # The forward pass calls the user's function itself; this one computes it again.
         @functools.wraps(fn)
         def again(*args: Any, **keywords: Any) -> Any:
-            args, keywords = behind_barrier((args, keywords))
+            args, keywords = _behind_barrier((args, keywords))
             return fn(*args, **keywords)
 
         return make_generator(again, *rest, **kwargs)
@@ -41,7 +46,7 @@ def install() -> None:
     def detached_behind_barrier(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
         detached = detach_variable(inputs)
         with torch.no_grad():
-            moved = behind_barrier(detached)
+            moved = _behind_barrier(detached)
         return tuple(
             m.requires_grad_(d.requires_grad) if isinstance(d, torch.Tensor) and m is not d else m
             for m, d in zip(moved, detached, strict=True)

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 
 import torch
 
-from torch_xla import _XLAC, _devices, _memory, _plugins
+from torch_xla import _XLAC, _devices, _memory
 from torch_xla._devices import DeviceLike
 from torch_xla._torch.streams import (
     Event as Event,
@@ -60,6 +60,8 @@ def is_available() -> bool:
     """Whether there is a plugin to use. Loads none."""
     if is_initialized():
         return True
+    from torch_xla import _plugins
+
     try:
         _plugins.resolve()
     except RuntimeError:

@@ -1,5 +1,6 @@
 """What PyTorch's `fully_shard` asks of a device: operators that pack shards for an exchange and
-unpack what it gave, which it registers by kind of device, and a way to move a module there."""
+unpack what it gave, which it registers by kind of device, and a way to move a module there. FSDP's
+import imports it."""
 
 from __future__ import annotations
 
@@ -10,10 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torch_xla._torch import late_changes, module_moves, streams
+from torch_xla._torch import module_moves
 from torch_xla._wrapping import to_wrap
 
-# Kept: a registration ends with its library. The operators are defined when FSDP is imported.
+# Kept: a registration ends with its library.
 _library = torch.library.Library("fsdp", "IMPL")
 
 
@@ -62,25 +63,8 @@ def _move_states(original: Callable[..., None]) -> Callable[..., None]:
     return _move_states_to_device
 
 
-def _change(module: Any) -> None:
-    module._move_states_to_device = _move_states(to_wrap(module, "_move_states_to_device"))
-
-
-def _announce_stream() -> None:
-    """FSDP asks `torch.accelerator`, which knows no device of this kind, for its stream."""
-    original = to_wrap(torch.accelerator, "current_stream")
-
-    @functools.wraps(original)
-    def current_stream(device: Any = None, /) -> Any:
-        is_ours = device is None and not torch.accelerator.is_available()
-        return streams.current_stream() if is_ours else original(device)
-
-    torch.accelerator.current_stream = current_stream
-
-
-def install() -> None:
-    """Register the operators for xla, and teach what moves a module and what waits."""
+def change(module: Any) -> None:
+    """Register the operators for xla, and teach what moves a module."""
     for name, function in _OPERATORS.items():
         _library.impl(name, function, "XLA")
-    _announce_stream()
-    late_changes.when_imported("torch.distributed.fsdp._fully_shard._fsdp_init", _change)
+    module._move_states_to_device = _move_states(to_wrap(module, "_move_states_to_device"))

@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 
-from torch_xla._torch import late_changes
 from torch_xla._wrapping import to_wrap
 
 
@@ -38,10 +37,6 @@ def _refuse_xla(original: Callable[..., Any]) -> Callable[..., Any]:
     return compile_fx
 
 
-def _change(module: Any) -> None:
+def change(module: Any) -> None:
+    """Let Inductor say so."""
     module.compile_fx = _refuse_xla(to_wrap(module, "compile_fx"))
-
-
-def install() -> None:
-    """Let Inductor say so, where it is imported."""
-    late_changes.when_imported("torch._inductor.compile_fx", _change)

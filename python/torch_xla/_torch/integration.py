@@ -12,23 +12,25 @@ import sys
 from collections.abc import Callable, Iterable
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from torch_xla import _XLAC, _background, _plugins, _torch_differences
+from torch_xla import _XLAC, _background, _torch_differences
 from torch_xla._torch import (
-    annotated_modules,
+    annotated_meshes,
     checkpointing,
     device_module,
-    fully_shard,
-    inductor,
     late_changes,
     module_moves,
     serialization,
     storages,
+    streams,
 )
 from torch_xla._wrapping import to_wrap
+
+if TYPE_CHECKING:
+    from torch_xla._plugins import CreateOptions
 
 
 def _seed_along() -> None:
@@ -143,9 +145,15 @@ def _serve_openxla() -> None:
         sys.meta_path.insert(0, _FinderOfOpenxla())
 
 
+def _resolve_plugin() -> tuple[str, str, CreateOptions]:
+    from torch_xla import _plugins
+
+    return _plugins.resolve()
+
+
 def install() -> None:
     """Connect the library to Python and torch."""
-    _XLAC._set_plugin_resolver(_plugins.resolve)
+    _XLAC._set_plugin_resolver(_resolve_plugin)
     _XLAC._install_frame_source()
     # Programs under way are waited for, and the plugin's memory is given back, before the
     # interpreter takes down what they may call.
@@ -158,10 +166,10 @@ def install() -> None:
     module_moves.install()
     serialization.install()
     storages.install()
-    fully_shard.install()
-    annotated_modules.install()
-    inductor.install()
+    streams.install()
     checkpointing.install()
+    late_changes.when_imported("torch.distributed.device_mesh", annotated_meshes.change)
+    late_changes.install()
     _teach_control_flow()
     _number_fake_devices()
     _serve_openxla()

@@ -1,7 +1,9 @@
-"""Changes to modules of PyTorch that take long to import, made when somebody imports them."""
+"""Changes to modules of PyTorch that take long to import, made when somebody imports them. So are
+our modules that make them."""
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import sys
 from collections.abc import Callable
@@ -32,9 +34,31 @@ class _Finder(MetaPathFinder, Loader):
         self._change(module)
 
 
+# Module of PyTorch -> the module of this folder whose `change` is called with it.
+_CHANGES = {
+    "torch._inductor.compile_fx": "inductor",
+    "torch.distributed.fsdp._fully_shard._fsdp_init": "fully_shard",
+    "torch.distributed.fsdp._fully_shard._fully_shard": "annotated_fully_shard",
+    "torch.distributed.tensor.parallel.style": "annotated_modules",
+}
+
+
+def _changing(ours: str) -> Callable[[Any], None]:
+    def change(module: Any) -> None:
+        importlib.import_module(f"{__package__}.{ours}").change(module)
+
+    return change
+
+
 def when_imported(module: str, change: Callable[[Any], None]) -> None:
     """Call `change` with a module after it was imported; now, if it was already."""
     if module in sys.modules:
         change(sys.modules[module])
     else:
         sys.meta_path.insert(0, _Finder(module, change))
+
+
+def install() -> None:
+    """Make the changes of the table when their time comes."""
+    for module, ours in _CHANGES.items():
+        when_imported(module, _changing(ours))

@@ -17,7 +17,6 @@ import torch
 from torch.nn import Module, Parameter
 
 from torch_xla import _XLAC
-from torch_xla._spmd import sharding
 from torch_xla._wrapping import to_wrap
 
 _Convert = Callable[[torch.Tensor], torch.Tensor]
@@ -50,6 +49,8 @@ def _take_over(parameter: Parameter, moved: torch.Tensor, fn: _Convert) -> bool:
     """Make `parameter` hold `moved`, and move its gradient. False if something forbids it."""
     if hasattr(parameter, "global_tensor"):
         return False  # an XLAShardedTensor, which speaks of another tensor's content
+    from torch_xla._spmd import sharding  # slow to import
+
     replacement = Parameter(moved, parameter.requires_grad)
     gradient, way = parameter.grad, sharding.way_of(parameter)
     # A graph that was recorded before the move goes on holding the old content.

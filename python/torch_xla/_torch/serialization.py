@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from torch_xla import _XLAC, _devices, _saving
+from torch_xla import _XLAC, _devices
 from torch_xla._wrapping import to_wrap
 
 _Part = tuple[torch.dtype, int, tuple[int, ...], tuple[int, ...]]
@@ -176,6 +176,8 @@ def _refuse_views() -> None:
     @functools.wraps(original)
     def save(obj: object, *args: Any, **kwargs: Any) -> None:
         if _XLAC._xla_runtime_is_initialized():
+            from torch_xla import _saving
+
             _saving.check_view_sharing(obj)
         return original(obj, *args, **kwargs)
 

@@ -7,12 +7,15 @@ operation is therefore nothing to do; waiting on the host is `torch.xla.synchron
 
 from __future__ import annotations
 
+import functools
 from types import TracebackType
+from typing import Any
 
 import torch
 
 from torch_xla import _XLAC, _devices
 from torch_xla._devices import DeviceLike
+from torch_xla._wrapping import to_wrap
 
 
 def _synchronize(device: torch.device, what: str) -> None:
@@ -134,3 +137,15 @@ def default_stream(device: DeviceLike = None) -> Stream:
 
 def set_stream(stream: Stream) -> None:
     """Nothing: a device has one."""
+
+
+def install() -> None:
+    """FSDP asks `torch.accelerator`, which knows no device of this kind, for its stream."""
+    original = to_wrap(torch.accelerator, "current_stream")
+
+    @functools.wraps(original)
+    def stream_of_accelerator(device: Any = None, /) -> Any:
+        is_ours = device is None and not torch.accelerator.is_available()
+        return current_stream() if is_ours else original(device)
+
+    torch.accelerator.current_stream = stream_of_accelerator

@@ -15,6 +15,7 @@ from typing import IO, Any, TypedDict
 
 import torch
 
+import torch_xla.torch_xla as _top
 from torch_xla import (
     _XLAC,
     _barriers,
@@ -28,7 +29,6 @@ from torch_xla import (
     _saving,
     _step_closures,
     runtime,
-    torch_xla as _top,
 )
 from torch_xla._barriers import wait_device_ops as wait_device_ops
 from torch_xla._capture.optimization_barrier import optimization_barrier_ as optimization_barrier_
