@@ -1,5 +1,5 @@
-// Numbers converted to a tensor's dtype, bounds of distributions' parameters, and numbers that are
-// not for integers.
+// Numbers converted to a tensor's dtype, bounds of distributions' parameters, numbers that are not
+// for integers, and values that end the process.
 #include "aten/argument_checks.h"
 
 #include <ATen/Dispatch.h>
@@ -7,6 +7,7 @@
 #include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/native/DistributionTemplates.h>
+#include <ATen/ops/isfinite.h>
 #include <ATen/ops/result_type.h>
 #include <c10/core/DefaultDtype.h>
 
@@ -326,6 +327,12 @@ void check_divisor(CallArguments arguments) {
 
 void check_divisor_of_mode(CallArguments arguments) {
   if (!arguments[2].isNone()) check_divisor(arguments);
+}
+
+// MKL ends the process over eigenvalues of what is not finite. PyTorch looks in `linalg.eig` alone.
+void check_eigvals(CallArguments arguments) {
+  TORCH_CHECK(at::isfinite(arguments.front().toTensor()).all().item<bool>(),
+              "torch.linalg.eigvals: input tensor should not contain infs or NaNs.");
 }
 
 }  // namespace torch_xla::aten

@@ -1,6 +1,6 @@
 // Checks of numbers that travel to the device as data: lowerings and Meta kernels never see their
-// values, so they are looked at on every call. Which operator has which is said in
-// operator_rules.cpp.
+// values, so they are looked at on every call; and of tensors' values, where the host computes with
+// them. Which operator has which is said in operator_rules.cpp.
 #pragma once
 
 #include "aten/operator_rules.h"
@@ -46,5 +46,8 @@ void check_triangle(CallArguments arguments);
 void check_uniform(CallArguments arguments);
 void check_weight(CallArguments arguments);
 void check_zero_point(CallArguments arguments);
+
+// Of a tensor's values, which it reads.
+void check_eigvals(CallArguments arguments);
 
 }  // namespace torch_xla::aten

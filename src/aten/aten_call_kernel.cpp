@@ -5,7 +5,6 @@
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/isfinite.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <torch/csrc/jit/runtime/operator.h>
 
@@ -237,13 +236,6 @@ bool run_into_outputs(const HostCall& call, const c10::OperatorHandle& op,
   return true;
 }
 
-// MKL ends the process over eigenvalues of what is not finite. PyTorch looks in `linalg.eig` alone.
-void check_operands(std::string_view name, const torch::jit::Stack& stack) {
-  if (name != "_linalg_eigvals") return;
-  TORCH_CHECK(at::isfinite(stack.front().toTensor()).all().item<bool>(),
-              "torch.linalg.eigvals: input tensor should not contain infs or NaNs.");
-}
-
 void run(const HostCall& call) {
   // The kernels run below autograd, on threads that have no state of torch's.
   const at::AutoDispatchBelowADInplaceOrView below;
@@ -260,7 +252,7 @@ void run(const HostCall& call) {
     if (!full.name.starts_with("aten::")) {  // of which programs call collectives alone
       return run_collective(call, op, std::move(stack));
     }
-    check_operands(name, stack);
+    if (const ArgumentCheck check = check_of_values(name)) check(stack);
     if (multiply_in_blocks(call, name, stack)) return;
     if (normalize_in_blocks(call, op, name, stack)) return;
     std::optional<OneThread> alone;

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <set>
 
+#include "aten/operator_rules.h"
 #include "aten/unsupported.h"
 #include "aten/warning.h"
 #include "base/metrics.h"
@@ -35,6 +36,9 @@ void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     warn(c10::str(name,
                   " has no lowering and runs on the CPU: its inputs are computed, copied to the "
                   "host and back, here and every time it is called."));
+  }
+  if (const ArgumentCheck check = check_of_values(name)) {
+    check(torch::jit::last(*stack, op.schema().arguments().size()));
   }
   at::native::cpu_fallback(op, stack);
 }

@@ -60,6 +60,7 @@ constexpr OperatorRules kRules[] = {
     {.name = "_foreach_pow.ScalarList", .check = check_exponents},
     {.name = "_foreach_sub.List", .check = check_each_alpha},
     {.name = "_index_put_impl", .reads = {{kWhole}, {kAny}}},  // check_put has looked
+    {.name = "_linalg_eigvals", .check_values = check_eigvals},
     {.name = "_linalg_solve_ex", .factors = {"torch.linalg.solve_ex", info_of_results}},
     {.name = "_native_batch_norm_legit",
      .out = {.dtype_error = kScalarType},
@@ -117,6 +118,7 @@ constexpr OperatorRules kRules[] = {
     {.name = "cummin",
      .out = {.dtype_error = kScalarTypeOfScan, .second_dtype_error = kScalarTypeOfScan}},
     {.name = "cumprod", .reads = {{kWhole}}},
+    {.name = "cumprod_backward", .is_kept_whole = true},
     {.name = "cumsum", .reads = {{kWhole}}},
     {.name = "div.Scalar_mode", .check = check_divisor_of_mode},
     {.name = "div.Tensor_mode", .check = check_divisor_of_mode},
@@ -174,6 +176,7 @@ constexpr OperatorRules kRules[] = {
     {.name = "linear",
      .reads = {{kAny}, {kAny}, {kWholeOrExpanded}},
      .out = {.dtype_error = kExpectedOut}},
+    {.name = "linear.default", .is_kept_whole = true},
     {.name = "log_normal", .check = check_log_normal},
     {.name = "log_sigmoid_forward", .out = {.dtype_error = kScalarType, .resizes_silently = true}},
     {.name = "logcumsumexp", .reads = {{kWhole}}, .out = {.dtype_error = kScalarTypeOfScan}},
@@ -294,8 +297,7 @@ static_assert(std::adjacent_find(std::begin(kRules), std::end(kRules),
               "one row for each name, in order");
 
 const OperatorRules* find_row(std::string_view name) {
-  const auto* const found = std::lower_bound(std::begin(kRules), std::end(kRules),
-                                             OperatorRules{.name = name}, is_before);
+  const auto* const found = std::ranges::lower_bound(kRules, name, {}, &OperatorRules::name);
   return found != std::end(kRules) && found->name == name ? found : nullptr;
 }
 
@@ -308,8 +310,10 @@ void overlay(OperatorRules& rules, const OperatorRules& own) {
   if (own.layout != Layout::kLikeOperands) rules.layout = own.layout;
   if (own.check != nullptr) rules.check = own.check;
   if (own.check_in_place != nullptr) rules.check_in_place = own.check_in_place;
+  if (own.check_values != nullptr) rules.check_values = own.check_values;
   if (own.factors.api != nullptr) rules.factors = own.factors;
   if (!own.effects.front().empty()) rules.effects = own.effects;
+  rules.is_kept_whole |= own.is_kept_whole;
   rules.meta_refuses_empty |= own.meta_refuses_empty;
   rules.takes_half |= own.takes_half;
   rules.takes_integers |= own.takes_integers;
@@ -325,6 +329,12 @@ OperatorRules rules_of(std::string_view name) {
       dot == std::string_view::npos ? base::str(name, ".default") : std::string(name);
   if (const OperatorRules* row = find_row(overload)) overlay(rules, *row);
   return rules;
+}
+
+ArgumentCheck check_of_values(std::string_view name) {
+  if (name.starts_with("aten::")) name.remove_prefix(6);
+  const OperatorRules* const row = find_row(name.substr(0, name.find('.')));
+  return row == nullptr ? nullptr : row->check_values;
 }
 
 std::vector<std::string_view> names_of_rules() {

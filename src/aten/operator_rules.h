@@ -126,9 +126,13 @@ struct OperatorRules {
   // Of the numbers in a call, which lowerings and Meta kernels do not see; null: nothing.
   ArgumentCheck check = nullptr;
   ArgumentCheck check_in_place = nullptr;  // instead, of the in-place variant
+  // Of the values of tensors, where PyTorch's kernel for the CPU computes with them; null: nothing.
+  ArgumentCheck check_values = nullptr;
   FactorRule factors = {};
   // Arguments that are written although the schema does not say so.
   std::array<std::string_view, 2> effects = {};
+  // A composite that is lowered as one operator, where others are taken apart before they arrive.
+  bool is_kept_whole = false;
   // Its Meta kernel refuses empty tensors that its kernel for the CPU takes.
   bool meta_refuses_empty = false;
   // Dtypes that are taken here, as on other accelerators, though not on the CPU.
@@ -139,6 +143,10 @@ struct OperatorRules {
 // Those of the operator of this name, with or without an overload's; in-place variants have that of
 // the functional one. To be looked up once per operator.
 OperatorRules rules_of(std::string_view name);
+
+// The `check_values` of the operator of this name, with or without "aten::": one search, for every
+// call that the host computes.
+ArgumentCheck check_of_values(std::string_view name);
 
 // The rows' names: torch should know all of them.
 std::vector<std::string_view> names_of_rules();

@@ -39,21 +39,24 @@ bool has_own_kernel(const c10::OperatorHandle& handle) {
   return handle.hasKernelForDispatchKey(c10::DispatchKey::XLA);
 }
 
+// "add.Tensor" for aten::add.Tensor.
+std::string name_in_aten(const c10::OperatorName& name) {
+  std::string full = name.name.substr(6);
+  if (!name.overload_name.empty()) full += "." + name.overload_name;
+  return full;
+}
+
 // Composites never reach a device, but those that are kept whole.
 bool is_taken_apart(const c10::OperatorHandle& handle) {
-  const std::string& name = handle.operator_name().name;
   return handle.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) &&
-         name != "aten::cumprod_backward" &&
-         handle.operator_name() != c10::OperatorName("aten::linear", "");
+         !rules_of(name_in_aten(handle.operator_name())).is_kept_whole;
 }
 
 template <typename Kernel>
 void register_boxed(torch::Library& m, const c10::OperatorName& name,
                     std::unique_ptr<Kernel> kernel) {
-  std::string full = name.name.substr(6);
-  if (!name.overload_name.empty()) full += "." + name.overload_name;
-  m.impl(full.c_str(), torch::CppFunction::makeFromBoxedKernel(
-                           c10::BoxedKernel::makeFromFunctor(std::move(kernel))));
+  m.impl(name_in_aten(name).c_str(), torch::CppFunction::makeFromBoxedKernel(
+                                         c10::BoxedKernel::makeFromFunctor(std::move(kernel))));
 }
 
 template <typename Kernel>

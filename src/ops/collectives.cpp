@@ -472,15 +472,14 @@ void register_collectives(Registry& m) {
         });
       },
       options);
-  m.impl(
-      kNamespace + "all_to_all_single",
-      [](Context& context, Value input, Dims output_splits, Dims input_splits, std::string group,
-         Value token) {
-        return met(context, group, token, [&](Meeting& meeting) {
-          return all_to_all(meeting, input, output_splits, input_splits);
-        });
-      },
-      options);
+  m.impl(kNamespace + "all_to_all_single",
+         [](Context& context, Value input, Dims output_splits, Dims input_splits, std::string group,
+            Value token) {
+           return met(context, group, token, [&](Meeting& meeting) {
+             return all_to_all(meeting, input, output_splits, input_splits);
+           });
+         },
+         {.is_collective = true, .has_own_sizes = true});
   m.impl(
       kNamespace + "broadcast",
       [](Context& context, Value input, std::int64_t src, std::string group, Value token) {

@@ -156,6 +156,7 @@ void Registry::add(const std::string& name, Lowering lowering, const Options& op
   lowering.is_random = options.is_random;
   lowering.is_collective = options.is_collective;
   lowering.is_between_two = options.is_between_two;
+  lowering.has_own_sizes = options.has_own_sizes;
   lowering.repeats = options.repeats;
   lowering.constant = options.constant;
   lowering.overwrites = options.overwrites;

@@ -308,6 +308,8 @@ struct Lowering {
   bool is_collective = false;
   // Of a collective: two members take part, so there is nothing for all of them to compare.
   bool is_between_two = false;
+  // Of a collective: each member gives and takes sizes of its own.
+  bool has_own_sizes = false;
   // As in `graph::Op`; `overwrites` of an operator that writes in place.
   graph::Constant constant = graph::Constant::kNone;
   bool overwrites = false;
@@ -328,6 +330,7 @@ struct Options {
   bool computes_in_out_dtype = false;
   bool is_collective = false;
   bool is_between_two = false;
+  bool has_own_sizes = false;
   graph::Constant constant = graph::Constant::kNone;
   bool overwrites = false;
 };

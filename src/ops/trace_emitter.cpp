@@ -80,9 +80,8 @@ bool runs_in_stored_dtypes(const graph::Entry& entry, std::string_view platform)
 
 // One line for a collective: the operator, what it takes, and behind a tab what is for people and
 // may differ from member to member: sizes, where each sends its own, and where the user called it.
-std::string describe_collective(const graph::Node& node) {
+std::string describe_collective(const graph::Node& node, bool has_own_sizes) {
   const graph::Entry& entry = *node.entry();
-  const bool has_own_sizes = entry.op->name == "_c10d_functional:all_to_all_single";
   std::string text = entry.op->name.substr(entry.op->name.find(':') + 1) + "(";
   for (std::size_t i = 0; i + 1 < entry.operands.size(); ++i) {  // the last is the token
     const Shape& shape = entry.operands[i]->shape;
@@ -117,7 +116,7 @@ Agreements find_agreements(const graph::Trace& trace, const Target& target) {
     if (lowering == nullptr || !lowering->is_collective || lowering->is_between_two) continue;
     const std::string& group = std::get<std::string>(entry.args[entry.args.size() - 2]);
     Agreement& agreement = found.by_group[group];
-    agreement.lines += describe_collective(*trace.steps[i].node);
+    agreement.lines += describe_collective(*trace.steps[i].node, lowering->has_own_sizes);
     found.places[i] = {&agreement, counts[&agreement]++};
   }
   return found;

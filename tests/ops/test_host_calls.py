@@ -87,6 +87,13 @@ def test_what_the_kernel_refuses_is_raised_where_the_result_is_read():
         values.cpu()
 
 
+@pytest.mark.filterwarnings("ignore:aten::_linalg_eigvals has no lowering")
+def test_values_that_end_the_process_do_not_reach_the_cpu_by_a_fallback():
+    x = torch.full((3, 3), float("nan"), dtype=torch.float16, device="xla")  # not called in programs
+    with pytest.raises(RuntimeError, match="should not contain infs or NaNs"):
+        torch.ops.aten._linalg_eigvals(x)
+
+
 def test_what_types_tell_is_raised_at_the_call():
     for call in (
         lambda d: torch.linalg.eig(torch.ones(3, 4, device=d)),
