@@ -16,6 +16,8 @@ namespace {
 constexpr std::int64_t kLeastElements = 4096;
 // A function of one element costs little beside what XLA's fusion saves.
 constexpr std::int64_t kLeastForFunctions = 32768;
+// Of two numbers each; below this, XLA's threads are late.
+constexpr std::int64_t kLeastProductsForXla = 1 << 22;
 // What XLA takes some 20 ns for, each.
 constexpr std::int64_t kLeastForSlowFunctions = 2048;
 // What XLA takes a tenth of a microsecond for, each.
@@ -32,6 +34,9 @@ class Call {
 
   // The tensors, in the schema's order.
   const Value& operand(std::size_t index) const { return frame_.operands[index]; }
+  const Value& operand_from_last(std::size_t index) const {
+    return frame_.operands[frame_.operands.size() - 1 - index];
+  }
   DType dtype() const { return operand(0).dtype(); }
   // Argument `index` of the schema.
   Dims list(std::size_t index) const { return std::get<Dims>(*args_[index]); }
@@ -103,6 +108,16 @@ bool product(const Call& call) {
   return call.is_large() && (call.is_wide() || call.has_half_products());
 }
 
+// Of two matrices. Large ones of float32 XLA multiplies as fast, and has not to wake anybody for.
+bool matrix_product(const Call& call) {
+  const Value& rhs = call.operand_from_last(0);
+  const bool is_read_by_columns = rhs.builder().transposition(rhs) != nullptr;
+  const std::int64_t num_products = call.operand_from_last(1).dim(0) * rhs.num_elements();
+  const bool is_for_xla = call.dtype() == DType::kFloat32 && !is_read_by_columns &&
+                          num_products >= kLeastProductsForXla;
+  return product(call) && !is_for_xla;
+}
+
 bool transform(const Call& call) { return call.is_large(); }
 
 bool large_of_doubles(const Call& call) { return call.is_large() && call.is_double(); }
@@ -160,9 +175,9 @@ using Predicate = bool (*)(const Call&);
 // By the names that the registry has.
 const std::unordered_map<std::string_view, Predicate>& predicates() {
   static const std::unordered_map<std::string_view, Predicate> table = {
-      {"mm", product},
+      {"mm", matrix_product},
       {"bmm", product},
-      {"addmm", product},
+      {"addmm", matrix_product},
       {"baddbmm", product},
       {"linear", product},
       {"_euclidean_dist", product},

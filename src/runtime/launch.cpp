@@ -73,16 +73,18 @@ bool Launch::is_intact(std::size_t i) const {
   }
 }
 
-bool Launch::is_intact() const {
+// Whether all that the graph needs is there, and nothing of it has run.
+bool Launch::may_run_again() const {
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     if (!is_intact(i)) return false;
   }
-  return true;
+  return !recipe.is_empty();
 }
 
 // After a failed attempt: how much of what it was to take is gone, and how much is not.
 void Launch::describe_loss() {
-  if (inputs.empty()) return;  // the launch was a success
+  description.can_run_again = may_run_again();
+  if (inputs.empty()) return;  // the launch was a success, or has none
   description.num_donated = 0;
   for (const ops::Donation& donation : donations) {
     if (!is_intact(donation.leaf)) ++description.num_donated;
@@ -90,7 +92,6 @@ void Launch::describe_loss() {
   for (const Replaced& of : replaced) {
     if (of.leaf != Replaced::kNoLeaf && is_intact(of.leaf)) ++description.num_kept;
   }
-  description.can_run_again = !recipe.is_empty() && is_intact();
 }
 
 void Launch::release_after_execution() {
@@ -257,8 +258,8 @@ base::Dims Launch::room(std::size_t root) const {
 
 void Launch::fail(const std::exception_ptr& error) {
   OriginPtr origin;
+  if (may_run_again()) origin = make_origin(*device, std::move(recipe), inputs);
   if (!inputs.empty()) {
-    if (!recipe.is_empty() && is_intact()) origin = make_origin(std::move(recipe), inputs);
     for (const Replaced& of : replaced) {
       if (of.leaf == Replaced::kNoLeaf || !is_intact(of.leaf)) continue;
       of.result->add_replaced(of.alias, inputs[of.leaf]);

@@ -63,7 +63,7 @@ struct Launch {
   void release();
   void release_after_execution();
   bool is_intact(std::size_t i) const;
-  bool is_intact() const;
+  bool may_run_again() const;
   void describe_loss();
   std::vector<pjrt::Buffer> upload_numbers() const;
   std::vector<pjrt::Buffer*> arguments(std::vector<pjrt::Buffer>& numbers) const;

@@ -28,13 +28,13 @@ bool exchanges(const graph::Entry& entry) {
 
 }  // namespace
 
-OriginPtr make_origin(graph::Recipe recipe, std::vector<graph::DataPtr> leaves) {
-  if (recipe.is_empty()) return nullptr;
+OriginPtr make_origin(const Device& device, graph::Recipe recipe,
+                      std::vector<graph::DataPtr> leaves) {
+  if (recipe.is_empty() || device.num_devices() > 1) return nullptr;
   std::size_t depth = 0;
   for (const graph::DataPtr& leaf : leaves) {
     const Array* const array = as_array(leaf);
     if (array == nullptr) return nullptr;  // of a function that is being captured
-    if (array->device().spans_processes()) return nullptr;
     if (array->is_failed()) {
       const OriginPtr origin = array->origin().of;
       if (origin == nullptr || origin->depth == kMostDepth) return nullptr;
@@ -47,9 +47,9 @@ OriginPtr make_origin(graph::Recipe recipe, std::vector<graph::DataPtr> leaves) 
   return std::make_shared<const Origin>(Origin{std::move(recipe), std::move(leaves), depth});
 }
 
-OriginPtr make_origin(graph::Trace trace) {
+OriginPtr make_origin(const Device& device, graph::Trace trace) {
   std::vector<graph::DataPtr> leaves = std::move(trace.leaves);
-  return make_origin(graph::recipe_of(std::move(trace)), std::move(leaves));
+  return make_origin(device, graph::recipe_of(std::move(trace)), std::move(leaves));
 }
 
 void revive(Device& device, std::span<Array* const> arrays) {

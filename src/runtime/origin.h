@@ -22,11 +22,13 @@ struct Origin {
   std::size_t depth = 0;
 };
 
-// Null where it can't be computed a second time: members of a group would wait for others, and what
-// fails for long, as each step does that is recorded on a failed one, must not keep them all.
-OriginPtr make_origin(graph::Recipe recipe, std::vector<graph::DataPtr> leaves);
+// Null where it can't be computed a second time: members of a group would wait for others, alone it
+// may lie otherwise on several devices, and what fails for long, as each step does that is recorded
+// on a failed one, must not keep them all.
+OriginPtr make_origin(const Device& device, graph::Recipe recipe,
+                      std::vector<graph::DataPtr> leaves);
 // Of the one value, whose graph it is.
-OriginPtr make_origin(graph::Trace trace);
+OriginPtr make_origin(const Device& device, graph::Trace trace);
 
 // Computes failed arrays (`Array::can_be_revived`) in one program, and first what that reads of the
 // like. Throws base::Error, as reads do, if it fails again; then they stay failed.

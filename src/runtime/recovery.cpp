@@ -68,7 +68,7 @@ ArrayPtr fail_value(Device& device, const graph::Value& value, const std::except
   array->set_location(value.node->location());
   graph::Trace trace = graph::walk(std::span(&value, 1));
   const graph::Source root = trace.roots[0];
-  array->set_failed(error, {make_origin(std::move(trace)), root});
+  array->set_failed(error, {make_origin(device, std::move(trace)), root});
   value.node->set_data(value.output, array);
   return array;
 }

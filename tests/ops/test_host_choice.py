@@ -495,6 +495,14 @@ def test_small_calls_and_other_dtypes_are_left_to_xla():
     assert not calls_in([nnf.conv2d(y, y[:1, :, :3, :3])])
 
 
+def test_large_products_of_float32_are_left_to_xla_but_of_a_matrix_that_is_read_by_columns():
+    x, y = (torch.randn(shape, device="xla") for shape in ((40, 400), (400, 300)))
+    assert not calls_in([x @ y, torch.addmm(x[:, :1], x, y)])
+    assert "mm" in calls_in([x @ y.t().contiguous().t()])
+    assert calls_in([x.double() @ y.double()]) == {"mm"}
+    assert "linear" in calls_in([nnf.linear(x, y.t().contiguous())])
+
+
 def test_forward_alone_computes_no_indices():
     """XLA drops the call whose result nothing reads, so that it is not in the compiled program."""
     x = torch.randn(2, 3, 9, 8, device="xla")
@@ -510,14 +518,14 @@ def test_nothing_large_is_computed_while_compiling():
 
 _BLOCKS = {
     "mm by columns": (torch.mm, [(70, 300), (300, 130)]),
-    "mm by rows": (torch.mm, [(513, 300), (300, 70)]),
+    "mm by rows": (torch.mm, [(513, 110), (110, 70)]),
     "mm read transposed": (lambda a, b: torch.mm(a.t(), b.t()), [(300, 257), (129, 300)]),
     "mm of one row": (torch.mm, [(1, 2000), (2000, 1100)]),
     "addmm of a bias": (
         lambda c, a, b: torch.addmm(c, a, b, beta=0.5, alpha=2),
         [(130,), (70, 300), (300, 130)],
     ),
-    "addmm of a number, by rows": (torch.addmm, [(1, 1), (513, 300), (300, 70)]),
+    "addmm of a number, by rows": (torch.addmm, [(1, 1), (513, 110), (110, 70)]),
     "few large matrices": (torch.bmm, [(3, 120, 130), (3, 130, 140)]),
     "many matrices": (torch.bmm, [(37, 60, 64), (37, 64, 33)]),
     "baddbmm": (

@@ -156,6 +156,14 @@ def test_what_shared_the_program_is_computed_without_what_does_not_fit():
             large.item()
 
 
+def test_what_starts_from_nothing_is_computed_again_too():
+    small, large = torch.rand(3, device="xla") + 1, torch.rand(TOO_MUCH, device="xla").sum()
+    with pytest.raises(torch.OutOfMemoryError, match="2 results are computed anew"):
+        torch_xla.sync(wait=True)
+    assert (small >= 1).all()
+    del large
+
+
 def test_views_and_gradients_show_what_was_before():
     w = torch.arange(6.0).to("xla").requires_grad_()
     torch_xla.sync()
