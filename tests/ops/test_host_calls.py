@@ -89,7 +89,8 @@ def test_what_the_kernel_refuses_is_raised_where_the_result_is_read():
 
 @pytest.mark.filterwarnings("ignore:aten::_linalg_eigvals has no lowering")
 def test_values_that_end_the_process_do_not_reach_the_cpu_by_a_fallback():
-    x = torch.full((3, 3), float("nan"), dtype=torch.float16, device="xla")  # not called in programs
+    # Of halves, which programs do not call it for.
+    x = torch.full((3, 3), float("nan"), dtype=torch.float16, device="xla")
     with pytest.raises(RuntimeError, match="should not contain infs or NaNs"):
         torch.ops.aten._linalg_eigvals(x)
 
