@@ -43,12 +43,12 @@ bool computes(std::string_view name) {
                           "stablehlo.triangular_solve", "stablehlo.rng_bit_generator"});
 }
 
-// A pad that adds elements is no bitcast of what it pads.
+// A pad that adds elements is no bitcast of what it pads. Of parameters no type is known here.
 bool is_new_memory(const Builder& builder, const Builder::Definition& definition) {
   if (is_memory(definition.name)) return true;
-  return definition.name == "stablehlo.pad" &&
-         definition.type->num_elements() >
-             builder.definition(definition.operands[0]).type->num_elements();
+  if (definition.name != "stablehlo.pad") return false;
+  const Type* const padded = builder.definition(definition.operands[0]).type;
+  return padded != nullptr && definition.type->num_elements() > padded->num_elements();
 }
 
 bool is_constant(const Builder::Definition& definition) {
