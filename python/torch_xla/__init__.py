@@ -10,6 +10,8 @@ import torch_xla._presence  # isort: skip
 import torch_xla._compatibility  # isort: skip # noqa: F401
 from torch_xla import _XLAC as _XLAC  # isort: skip
 
+# Takes this process's place among others before its first program.
+import torch_xla._replicas.world  # noqa: F401
 from torch_xla import _known_bindings, _moved_names, _other_names, _submodules
 from torch_xla._settings import settings
 from torch_xla._torch import integration as _integration

@@ -128,7 +128,8 @@ def test_worker_processes_of_a_loader_are_fine():
 # need is imported by what needs it, and what changes a module of torch by `_torch.late_changes`.
 MODULES = """
     _XLAC _background _barriers _built_for _causes _compatibility _devices _known_bindings _lowering
-    _memory _moved_names _other_names _presence _settings _step_closures _submodules _torch
+    _memory _moved_names _other_names _presence _replicas _replicas.world _settings _step_closures
+    _submodules _torch
     _torch.annotated_meshes _torch.checkpointing _torch.device_module _torch.integration
     _torch.late_changes _torch.module_moves _torch.serialization _torch.storages _torch.streams
     _torch_differences _wrapping torch_xla
