@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 # Before the extension is loaded: there, a mismatch shows as an undefined symbol.
 import torch_xla._presence  # isort: skip
-import torch_xla._compatibility  # isort: skip # noqa: F401
+import torch_xla._compatibility  # isort: skip
 from torch_xla import _XLAC as _XLAC  # isort: skip
 
 # Takes this process's place among others before its first program.
