@@ -211,4 +211,15 @@ std::vector<Value> emit_region(const RegionOp& op, hlo::Builder& builder, const 
   return RegionEmitter(op, builder, target, operands, keys).run();
 }
 
+bool exchanges(const graph::Entry& entry) {
+  const Lowering* const lowering = registry().find(entry.op->name, "");
+  if (lowering != nullptr && lowering->is_collective) return true;
+  if (entry.op->region == nullptr) return false;
+  return std::ranges::any_of(entry.op->region->regions, [](const graph::RegionPtr& region) {
+    return std::ranges::any_of(region->trace.steps, [](const graph::Trace::Step& step) {
+      return exchanges(*step.node->entry());
+    });
+  });
+}
+
 }  // namespace torch_xla::ops

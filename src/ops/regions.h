@@ -15,4 +15,7 @@ std::vector<Value> emit_region(const graph::RegionOp& op, hlo::Builder& builder,
                                const Target& target, std::span<const Value> operands,
                                std::span<const Value> keys);
 
+// Whether the node, or one of its regions, meets other processes.
+bool exchanges(const graph::Entry& entry);
+
 }  // namespace torch_xla::ops

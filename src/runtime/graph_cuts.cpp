@@ -8,7 +8,7 @@
 #include <string_view>
 #include <utility>
 
-#include "ops/registry.h"
+#include "ops/regions.h"
 
 namespace torch_xla::runtime {
 namespace {
@@ -38,10 +38,8 @@ base::Hash128 form_of(const Trace& trace) {
 }
 
 bool exchanges(const Trace& trace) {
-  return std::ranges::any_of(trace.steps, [](const Trace::Step& step) {
-    const ops::Lowering* const lowering = ops::registry().find(step.node->entry()->op->name, "");
-    return lowering != nullptr && lowering->is_collective;
-  });
+  return std::ranges::any_of(
+      trace.steps, [](const Trace::Step& step) { return ops::exchanges(*step.node->entry()); });
 }
 
 // Where each step of a graph is computed.

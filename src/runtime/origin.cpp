@@ -5,8 +5,7 @@
 #include <map>
 #include <utility>
 
-#include "graph/region.h"
-#include "ops/registry.h"
+#include "ops/regions.h"
 #include "runtime/device.h"
 #include "runtime/executor.h"
 
@@ -14,17 +13,6 @@ namespace torch_xla::runtime {
 namespace {
 
 constexpr std::size_t kMostDepth = 8;
-
-bool exchanges(const graph::Entry& entry) {
-  const ops::Lowering* const lowering = ops::registry().find(entry.op->name, "");
-  if (lowering != nullptr && lowering->is_collective) return true;
-  if (entry.op->region == nullptr) return false;
-  return std::ranges::any_of(entry.op->region->regions, [](const graph::RegionPtr& region) {
-    return std::ranges::any_of(region->trace.steps, [](const graph::Trace::Step& step) {
-      return exchanges(*step.node->entry());
-    });
-  });
-}
 
 }  // namespace
 
@@ -41,9 +29,9 @@ OriginPtr make_origin(const Device& device, graph::Recipe recipe,
       depth = std::max(depth, origin->depth + 1);
     }
   }
-  if (std::ranges::any_of(recipe.entries, [](const graph::Entry* e) { return exchanges(*e); })) {
-    return nullptr;
-  }
+  const bool meets_others = std::ranges::any_of(
+      recipe.entries, [](const graph::Entry* entry) { return ops::exchanges(*entry); });
+  if (meets_others) return nullptr;
   return std::make_shared<const Origin>(Origin{std::move(recipe), std::move(leaves), depth});
 }
 
