@@ -149,13 +149,20 @@ struct Margins {
   Value weight;  // per sample, already divided by the number of classes
 };
 
+// PyTorch's kernels ask whether a distance is positive, which a NaN is not.
+Value positive_part(Value distance) {
+  const Value zero = hlo::full_like(distance, 0);
+  return hlo::select(hlo::gt(distance, zero), distance, zero);
+}
+
 void check_dtype_is(DType dtype, Value value) {
   base::check(value.dtype() == dtype, "expected scalar type ", scalar_type_name(dtype),
               " but found ", scalar_type_name(value.dtype()));
 }
 
 // `self` is at least 1-dim.
-Margins margins_of(Value self, Value target, double p, double margin, const MaybeValue& weight) {
+Margins margins_of(Value self, Value target, std::int64_t p, double margin,
+                   const MaybeValue& weight) {
   base::check(p == 1 || p == 2, "only p == 1 and p == 2 supported");
   base::check(self.rank() <= 2 && (self.rank() == 0 || self.dim(self.rank() - 1) > 0),
               "Expected non-empty vector or matrix with optional 0-dim batch size, but got: ",
@@ -181,21 +188,21 @@ Margins margins_of(Value self, Value target, double p, double margin, const Mayb
   const Value own = spread(score_of_class(m.scores, classes), self.dims(), {class_dim(self)});
   const Value zero = hlo::full_like(m.scores, 0);
   const Value distance = hlo::add(hlo::subtract(hlo::full_like(m.scores, margin), own), m.scores);
-  m.excess = hlo::select(m.is_class, zero, hlo::maximum(distance, zero));
+  m.excess = hlo::select(m.is_class, zero, positive_part(distance));
   const Value weights = weight_of_class(weight, classes, m.scores.dtype());
   m.weight = hlo::divide(weights, hlo::full_like(weights, static_cast<double>(num_classes)));
   return m;
 }
 
-Value multi_margin_loss(Value self, Value target, double p, double margin, const MaybeValue& weight,
-                        std::int64_t reduction) {
+Value multi_margin_loss(Value self, Value target, std::int64_t p, double margin,
+                        const MaybeValue& weight, std::int64_t reduction) {
   const Margins m = margins_of(at_least_1d(self), target, p, margin, weight);
   const Value terms = p == 1 ? m.excess : hlo::multiply(m.excess, m.excess);
   const Value losses = hlo::multiply(reduce_sum(terms, {class_dim(m.scores)}), m.weight);
   return convert(as_losses(reduce_losses(losses, reduction), target, reduction), self.dtype());
 }
 
-Value multi_margin_loss_backward(Value grad_output, Value self, Value target, double p,
+Value multi_margin_loss_backward(Value grad_output, Value self, Value target, std::int64_t p,
                                  double margin, const MaybeValue& weight, std::int64_t reduction) {
   const Margins m = margins_of(at_least_1d(self), target, p, margin, weight);
   const Dims& dims = m.scores.dims();
@@ -255,7 +262,7 @@ Labels labels_of(Value self, Value target) {
   const Value distance = hlo::add(hlo::subtract(hlo::full_like(scores, 1), of_label), scores);
   const Value applies = hlo::and_(hlo::broadcast_in_dim(has_label, cube, {0, 1}),
                                   hlo::not_(hlo::broadcast_in_dim(l.is_target, cube, {0, 2})));
-  l.excess = hlo::select(applies, hlo::maximum(distance, zero), zero);
+  l.excess = hlo::select(applies, positive_part(distance), zero);
   return l;
 }
 

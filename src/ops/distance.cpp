@@ -54,6 +54,11 @@ Value distances(Value difference, double p) {
   if (difference.num_elements() == 0) {
     return reduce_sum(difference, {last});
   }
+  if (p == 0) {
+    // The norm counts what is not 0; a distance from NaN is none.
+    const Value size = hlo::ceil(hlo::abs(difference));
+    return reduce_sum(hlo::minimum(size, hlo::full_like(size, 1)), {last});
+  }
   return vector_norm(difference, p, {last});
 }
 
@@ -65,7 +70,12 @@ Value distance_gradient(Value difference, Value grad, Value distance, double p) 
   const Value magnitude = hlo::abs(difference);
   const Value direction = hlo::multiply(hlo::sign(difference), grad);
   if (p == 1) return direction;
-  if (std::isinf(p)) return hlo::select(hlo::eq(magnitude, distance), direction, zero);
+  if (std::isinf(p)) {
+    // One where a difference is the distance, as PyTorch computes it: NaN if either is.
+    const Value excess = hlo::ceil(hlo::abs(hlo::subtract(magnitude, distance)));
+    const Value one = hlo::full_like(excess, 1);
+    return hlo::multiply(direction, hlo::subtract(one, hlo::minimum(one, excess)));
+  }
   Value slope;
   if (p == 2) {
     slope = hlo::divide(hlo::multiply(grad, difference), distance);
@@ -76,6 +86,15 @@ Value distance_gradient(Value difference, Value grad, Value distance, double p) 
   }
   // With p < 1 the slope at a difference of 0 is infinite.
   return hlo::select(hlo::eq(p < 1 ? magnitude : distance, zero), zero, slope);
+}
+
+Value cdist(Value x1, Value x2, double p, std::optional<std::int64_t> /*compute_mode*/) {
+  base::check(p >= 0, "cdist only supports non-negative p values");
+  const Value difference = pairs_of(x1, x2).difference;
+  if (!std::isinf(p)) return distances(difference, p);
+  // PyTorch looks for what is greater, which a NaN is not.
+  const Value zero = hlo::full_like(difference, 0);
+  return distances(hlo::select(hlo::eq(difference, difference), difference, zero), p);
 }
 
 Value cdist_backward(Value grad, Value x1, Value x2, double p, Value cdist) {
@@ -175,11 +194,7 @@ Value pdist_backward(Value grad, Value self, double p, Value pdist) {
 }  // namespace
 
 void register_distance(Registry& m) {
-  m.impl("_cdist_forward",
-         [](Value x1, Value x2, double p, std::optional<std::int64_t> /*compute_mode*/) {
-           base::check(p >= 0, "cdist only supports non-negative p values");
-           return distances(pairs_of(x1, x2).difference, p);
-         });
+  m.impl("_cdist_forward", cdist);
   m.impl("_cdist_backward", cdist_backward);
   m.impl("_euclidean_dist", euclidean_dist);
   m.impl("_pdist_forward", pdist);

@@ -38,7 +38,9 @@ Position from_coordinate(Value coordinate, std::int64_t size, bool align_corners
 Position clipped(const Position& p, std::int64_t size) {
   const double last = static_cast<double>(size - 1);
   const Value is_inside = greater(p.value, 0.0) & less(p.value, last);
-  return {min(max(p.value, 0.0), last), where(is_inside, p.slope, 0.0)};
+  // PyTorch's comparisons make the last pixel of a NaN.
+  const Value value = where(less_equal(p.value, last), max(p.value, 0.0), last);
+  return {value, where(is_inside, p.slope, 0.0)};
 }
 
 // Folded back at the edges until it is inside: at the outermost pixels' centers, or at their outer
@@ -76,7 +78,8 @@ Tap tap_at(Value pixel, std::int64_t size, Value weight, Value slope) {
   const Value index = convert(pixel, DType::kInt32);
   const Value is_inside =
       greater_equal(pixel, 0.0) & less_equal(pixel, static_cast<double>(size - 1));
-  return {index, is_inside, weight, slope};
+  // What is infinitely far away, or NaN, has a weight of NaN.
+  return {index, is_inside, where(is_inside, weight, 0.0), where(is_inside, slope, 0.0)};
 }
 
 // The four weights of cubic convolution at a fraction, and their derivatives.

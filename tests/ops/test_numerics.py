@@ -335,3 +335,49 @@ def test_quotients_that_are_rounded_down_keep_the_sign_of_zero(device):
     y = torch.tensor([3.0, 3.0, -3.0, -3.0, 3.0])
     want, got = x // y, (x.to(device) // y.to(device)).cpu()
     assert torch.equal(want, got) and torch.equal(want.signbit(), got.signbit())
+
+
+ROWS = torch.tensor([[NAN, 1, 2], [1, NAN, 2], [INF, 1, 0], [0, -INF, 1]])
+CLASSES = torch.tensor([1, 1, 2, 0])
+LABELS = torch.tensor([[1, -1, 0], [1, 2, -1], [2, -1, 0], [0, 1, -1]])
+VOLUME = torch.arange(8.0).reshape(1, 1, 2, 2, 2)
+POINTS = torch.tensor([[NAN, 0.1, 0.2], [INF, 0.1, 0.2], [0.1, -INF, 0.2]])[None, :, None, None]
+
+
+def sampled(mode, padding):
+    return lambda x: [
+        functional.grid_sample(
+            VOLUME.to(x.device), POINTS.to(x.device), mode, padding, align_corners=False
+        )
+    ]
+
+
+# Of what is not finite, where PyTorch's kernels ask for what is greater, or inside.
+COMPARED = {
+    "multi_margin_loss": lambda x: [
+        functional.multi_margin_loss(x, CLASSES.to(x.device), p=p, reduction="none") for p in (1, 2)
+    ],
+    "multilabel_margin_loss": lambda x: [
+        functional.multilabel_margin_loss(x, LABELS.to(x.device), reduction="none")
+    ],
+    "cdist": lambda x: [torch.cdist(x, CLASSES[:3].to(x)[None], p) for p in (0.0, 1.0, INF)],
+    "pdist": lambda x: [functional.pdist(x, p) for p in (0.0, 1.0, INF)],
+    **{
+        f"grid_sample {mode} {padding}": sampled(mode, padding)
+        for mode in ("bilinear", "nearest")
+        for padding in ("zeros", "border", "reflection")
+    },
+}
+
+
+@pytest.mark.parametrize("name", COMPARED)
+def test_what_is_not_finite_is_compared_as_on_the_cpu(name, device):
+    for want, got in zip(COMPARED[name](ROWS), COMPARED[name](ROWS.to(device)), strict=True):
+        torch.testing.assert_close(got.cpu(), want, equal_nan=True)
+    if name.startswith("grid_sample"):
+        return
+    gradients = []
+    for x in (ROWS.clone().requires_grad_(), ROWS.to(device).requires_grad_()):
+        outputs = COMPARED[name](x)
+        gradients.append(torch.autograd.grad(sum(y.nan_to_num(0).sum() for y in outputs), x)[0])
+    torch.testing.assert_close(gradients[1].cpu(), gradients[0], equal_nan=True)
