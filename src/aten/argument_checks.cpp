@@ -60,6 +60,12 @@ at::ScalarType computed_in(at::ScalarType dtype) {
   return c10::isReducedFloatingType(dtype) ? at::kFloat : dtype;
 }
 
+void check_fit(CallArguments numbers, at::ScalarType dtype) {
+  for (const c10::IValue& number : numbers) {
+    if (!is_small(number)) check_fits(number.toScalar(), dtype);
+  }
+}
+
 // Calls `check` with the arguments of each element of a call's lists.
 void check_elements(CallArguments arguments, ArgumentCheck check) {
   const std::size_t count = arguments[0].toListRef().size();
@@ -74,16 +80,21 @@ void check_elements(CallArguments arguments, ArgumentCheck check) {
   }
 }
 
-// Of a number that is known at the call; on the device a zero is data.
-bool is_integer_zero(const c10::IValue& number) {
-  if (!number.isTensor()) {
-    return number.isScalar() && number.toScalar().isIntegral(/*includeBool=*/true) &&
-           number.toScalar().toLong() == 0;
+// Of a number that is known at the call; on the device a zero is data. One that does not fit wraps.
+bool is_integer_zero(const at::Tensor& self, const c10::IValue& number) {
+  at::Scalar value = 1;
+  at::ScalarType dtype = self.scalar_type();
+  if (number.isTensor()) {
+    const at::Tensor& tensor = number.toTensor();
+    if (!tensor.is_cpu() || tensor.dim() != 0) return false;
+    value = tensor.item();
+    dtype = at::result_type(self, tensor);
+  } else if (number.isScalar()) {
+    value = number.toScalar();
+    dtype = at::result_type(self, value);
   }
-  const at::Tensor& tensor = number.toTensor();
-  return tensor.is_cpu() && tensor.dim() == 0 &&
-         at::isIntegralType(tensor.scalar_type(), /*includeBool=*/true) &&
-         tensor.item().toLong() == 0;
+  if (!value.isIntegral(/*includeBool=*/true)) return false;
+  return static_cast<std::uint64_t>(value.toLong()) << (64 - 8 * at::elementSize(dtype)) == 0;
 }
 
 }  // namespace
@@ -92,8 +103,26 @@ void check_fits_self(CallArguments arguments, std::size_t value) {
   check_fits(arguments[value].toScalar(), arguments[0].toTensor().scalar_type());
 }
 
+void check_fit_self(CallArguments arguments, std::size_t first, std::size_t last) {
+  check_fit(arguments.slice(first, last + 1 - first), arguments[0].toTensor().scalar_type());
+}
+
+void check_fit_computed(CallArguments arguments, std::size_t first, std::size_t last) {
+  check_fit(arguments.slice(first, last + 1 - first),
+            computed_in(arguments[0].toTensor().scalar_type()));
+}
+
+void check_fit_floats(CallArguments arguments, std::size_t first, std::size_t last) {
+  if (at::isIntegralType(arguments[0].toTensor().scalar_type(), /*includeBool=*/true)) return;
+  check_fit_computed(arguments, first, last);
+}
+
 void check_fits_dtype(CallArguments arguments, std::size_t value, std::size_t dtype) {
+  if (!arguments[value].isScalar()) return;
   const at::Scalar number = arguments[value].toScalar();
+  if (arguments[dtype].isTensor()) {
+    return check_fits(number, arguments[dtype].toTensor().scalar_type());  // of `out=`
+  }
   if (!arguments[dtype].isNone()) return check_fits(number, arguments[dtype].toScalarType());
   if (arguments[0].isTensor()) return check_fits(number, arguments[0].toTensor().scalar_type());
   if (number.isFloatingPoint()) check_fits(number, c10::get_default_dtype_as_scalartype());
@@ -303,11 +332,49 @@ void check_margin(CallArguments arguments) {
   if (at::isFloatingType(dtype)) check_fits(arguments[margin].toScalar(), computed_in(dtype));
 }
 
-// Complex ones are looked at elsewhere.
+// Complex ones, and fractions of integers, are looked at elsewhere.
 void check_alpha(CallArguments arguments) {
-  if (is_small(arguments[2]) || arguments[2].toScalar().isComplex()) return;
-  check_fits(arguments[2].toScalar(),
-             at::result_type(arguments[0].toTensor(), arguments[1].toTensor()));
+  if (is_small(arguments[2])) return;
+  const at::Scalar alpha = arguments[2].toScalar();
+  const at::ScalarType dtype = at::result_type(arguments[0].toTensor(), arguments[1].toTensor());
+  const bool is_fraction =
+      alpha.isFloatingPoint() && at::isIntegralType(dtype, /*includeBool=*/true);
+  if (!alpha.isComplex() && !is_fraction) check_fits(alpha, dtype);
+}
+
+void check_factors_of_outer(CallArguments arguments) {
+  const at::Tensor& self = arguments[0].toTensor();
+  if (self.scalar_type() != at::kBool) {
+    TORCH_CHECK(!arguments[3].toScalar().isBoolean(),
+                "Boolean beta only supported for Boolean results.");
+    TORCH_CHECK(!arguments[4].toScalar().isBoolean(),
+                "Boolean alpha only supported for Boolean results.");
+  }
+  for (const std::size_t i : {3, 4}) {
+    // The kernel words what is no integer itself.
+    const bool is_for_kernel = at::isIntegralType(self.scalar_type(), /*includeBool=*/true) &&
+                               !arguments[i].toScalar().isIntegral(/*includeBool=*/true);
+    if (!is_for_kernel) check_fit_self(arguments, i, i);
+  }
+}
+
+void check_hardshrink(CallArguments arguments) {
+  if (at::isFloatingType(arguments[0].toTensor().scalar_type())) check_fit_self(arguments, 1, 1);
+}
+
+void check_histogram(CallArguments arguments) {
+  const double min = arguments[2].toScalar().toDouble();
+  const double max = arguments[3].toScalar().toDouble();
+  TORCH_CHECK(std::isfinite(min) && std::isfinite(max), "torch.histc: range of [", min, ", ", max,
+              "] is not finite");
+  if (min <= max) check_fit_self(arguments, 2, 3);
+}
+
+void check_logit(CallArguments arguments) {
+  if (is_small(arguments[1])) return;
+  const at::ScalarType dtype = arguments[0].toTensor().scalar_type();
+  const bool is_integral = at::isIntegralType(dtype, /*includeBool=*/true);
+  check_fits(arguments[1].toScalar(), is_integral ? c10::get_default_dtype_as_scalartype() : dtype);
 }
 
 void check_each(CallArguments arguments, ArgumentCheck check) {
@@ -322,7 +389,7 @@ void check_divisor(CallArguments arguments) {
   if (!arguments[0].isTensor()) return;
   const at::Tensor& self = arguments[0].toTensor();
   if (!at::isIntegralType(self.scalar_type(), /*includeBool=*/true) || self.numel() == 0) return;
-  TORCH_CHECK(!is_integer_zero(arguments[1]), "ZeroDivisionError");
+  TORCH_CHECK(!is_integer_zero(self, arguments[1]), "ZeroDivisionError");
 }
 
 void check_divisor_of_mode(CallArguments arguments) {
@@ -331,6 +398,7 @@ void check_divisor_of_mode(CallArguments arguments) {
 
 // MKL ends the process over eigenvalues of what is not finite. PyTorch looks in `linalg.eig` alone.
 void check_eigvals(CallArguments arguments) {
+  if (c10::isFloat8Type(arguments.front().toTensor().scalar_type())) return;
   TORCH_CHECK(at::isfinite(arguments.front().toTensor()).all().item<bool>(),
               "torch.linalg.eigvals: input tensor should not contain infs or NaNs.");
 }

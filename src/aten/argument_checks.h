@@ -9,6 +9,12 @@ namespace torch_xla::aten {
 
 // The argument at `value` must be a number of self's dtype.
 void check_fits_self(CallArguments arguments, std::size_t value);
+// Those at `first` to `last`, which most calls leave small.
+void check_fit_self(CallArguments arguments, std::size_t first, std::size_t last);
+// The same of what is computed in float32 where self is of half precision.
+void check_fit_computed(CallArguments arguments, std::size_t first, std::size_t last);
+// Of kernels that refuse integers whatever the numbers are.
+void check_fit_floats(CallArguments arguments, std::size_t first, std::size_t last);
 // Of the dtype that the argument at `dtype` asks for, else of self's or the default one.
 void check_fits_dtype(CallArguments arguments, std::size_t value, std::size_t dtype);
 // The bounds at `first` to `last` must have the result's dtype.
@@ -28,10 +34,14 @@ void check_exponential(CallArguments arguments);
 void check_exponents(CallArguments arguments);
 void check_factor(CallArguments arguments);
 void check_factor_of_quotient(CallArguments arguments);
+void check_factors_of_outer(CallArguments arguments);
 void check_geometric(CallArguments arguments);
+void check_hardshrink(CallArguments arguments);
 void check_hardtanh(CallArguments arguments);
+void check_histogram(CallArguments arguments);
 void check_index_fill(CallArguments arguments);
 void check_log_normal(CallArguments arguments);
+void check_logit(CallArguments arguments);
 void check_margin(CallArguments arguments);
 void check_masked_fill(CallArguments arguments);
 void check_nan_to_num(CallArguments arguments);

@@ -498,3 +498,59 @@ def test_dtypes_are_refused_at_the_call(name, device):
     kind, words = outcome(lambda: REFUSED_DTYPES[name](device))
     assert kind is want[0]
     assert words.endswith(want[1])  # behind the operator's name where a kernel names itself
+
+
+# Of what is made by `o(*sizes)`, and a number.
+NUMBERS = {
+    "addmm": lambda o, n: torch.addmm(o(2, 2), o(2, 2), o(2, 2), alpha=n),
+    "addmm's beta": lambda o, n: torch.addmm(o(2, 2), o(2, 2), o(2, 2), beta=n),
+    "addmv": lambda o, n: torch.addmv(o(2), o(2, 2), o(2), alpha=n),
+    "addr": lambda o, n: torch.addr(o(2, 2), o(2), o(2), alpha=n),
+    "addr's beta": lambda o, n: torch.addr(o(2, 2), o(2), o(2), beta=n),
+    "addbmm": lambda o, n: torch.addbmm(o(2, 2), o(1, 2, 2), o(1, 2, 2), beta=n),
+    "baddbmm": lambda o, n: torch.baddbmm(o(1, 2, 2), o(1, 2, 2), o(1, 2, 2), beta=n),
+    "celu": lambda o, n: functional.celu(o(2), n),
+    "elu": lambda o, n: functional.elu(o(2), n),
+    "floor_divide": lambda o, n: o(2) // n,
+    "fmod": lambda o, n: torch.fmod(o(2), n),
+    "hardshrink": lambda o, n: functional.hardshrink(o(2), n),
+    "index_add": lambda o, n: o(2).index_add(0, o(2).to(torch.int64) * 0, o(2), alpha=n),
+    "leaky_relu": lambda o, n: functional.leaky_relu(o(2), n),
+    "linspace": lambda o, n: torch.linspace(n, 1, 2, dtype=o(2).dtype, device=o(2).device),
+    "linspace(out=)": lambda o, n: torch.linspace(1, n, 2, out=o(2)),
+    "logit": lambda o, n: torch.logit(o(2), n),
+    "logspace": lambda o, n: torch.logspace(1, n, 2, dtype=o(2).dtype, device=o(2).device),
+    "remainder": lambda o, n: torch.remainder(o(2), n),
+    "scatter": lambda o, n: o(2).scatter(0, o(2).to(torch.int64) * 0, n, reduce="multiply"),
+    "softplus": lambda o, n: functional.softplus(o(2), n),
+    "sub": lambda o, n: torch.sub(o(2), o(2), alpha=n),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int64, torch.float16, torch.float32], ids=str)
+@pytest.mark.parametrize("name", NUMBERS)
+def test_numbers_that_do_not_fit_are_refused_at_the_call(name, dtype, device):
+    for number in (1, 300, 2**40, 1e39, math.inf, True):
+        want, got = (
+            outcome(
+                lambda d=d, n=number: NUMBERS[name](
+                    lambda *sizes: torch.ones(sizes, dtype=dtype, device=d), n
+                )
+            )
+            for d in ("cpu", device)
+        )
+        assert (got is None) == (want is None), (number, want, got)
+        assert want is None or (got[0] is want[0] and got[1].endswith(want[1])), (number, want)
+
+
+HISTOGRAMS = {"300": (300, 1e6), "infinite": (0, math.inf), "NaN": (math.nan, 1), "none": (2, 1)}
+
+
+@pytest.mark.parametrize("name", HISTOGRAMS)
+def test_histc_refuses_bounds_as_on_the_cpu(name, device):
+    x = torch.ones(3, dtype=torch.float16)
+    want, got = (
+        outcome(lambda d=d: torch.histc(x.to(d), 4, *HISTOGRAMS[name])) for d in ("cpu", device)
+    )
+    assert want is not None
+    assert got == want
