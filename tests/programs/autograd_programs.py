@@ -357,7 +357,9 @@ class ProgramMaker(view_programs.ProgramMaker):
         self.count += 1
         self.optimizers.append(name)
         kind = self.rng.choice(autograd_pieces.OPTIMIZERS)
-        return f"{name} = {kind.format(leaves=', '.join(leaves))}"
+        # Two names may be of one tensor, for which PyTorch's ways to step differ.
+        distinct = f"*dict.fromkeys([{', '.join(leaves)}])" if len(leaves) > 1 else leaves[0]
+        return f"{name} = {kind.format(leaves=distinct)}"
 
     # Programs.
 
