@@ -99,22 +99,18 @@ bool is_integer_zero(const at::Tensor& self, const c10::IValue& number) {
 
 }  // namespace
 
-void check_fits_self(CallArguments arguments, std::size_t value) {
-  check_fits(arguments[value].toScalar(), arguments[0].toTensor().scalar_type());
-}
-
-void check_fit_self(CallArguments arguments, std::size_t first, std::size_t last) {
+void check_fits_self(CallArguments arguments, std::size_t first, std::size_t last) {
   check_fit(arguments.slice(first, last + 1 - first), arguments[0].toTensor().scalar_type());
 }
 
-void check_fit_computed(CallArguments arguments, std::size_t first, std::size_t last) {
+void check_fits_computed(CallArguments arguments, std::size_t first, std::size_t last) {
   check_fit(arguments.slice(first, last + 1 - first),
             computed_in(arguments[0].toTensor().scalar_type()));
 }
 
-void check_fit_floats(CallArguments arguments, std::size_t first, std::size_t last) {
+void check_fits_floats(CallArguments arguments, std::size_t first, std::size_t last) {
   if (at::isIntegralType(arguments[0].toTensor().scalar_type(), /*includeBool=*/true)) return;
-  check_fit_computed(arguments, first, last);
+  check_fits_computed(arguments, first, last);
 }
 
 void check_fits_dtype(CallArguments arguments, std::size_t value, std::size_t dtype) {
@@ -354,12 +350,12 @@ void check_factors_of_outer(CallArguments arguments) {
     // The kernel words what is no integer itself.
     const bool is_for_kernel = at::isIntegralType(self.scalar_type(), /*includeBool=*/true) &&
                                !arguments[i].toScalar().isIntegral(/*includeBool=*/true);
-    if (!is_for_kernel) check_fit_self(arguments, i, i);
+    if (!is_for_kernel) check_fits_self(arguments, i);
   }
 }
 
 void check_hardshrink(CallArguments arguments) {
-  if (at::isFloatingType(arguments[0].toTensor().scalar_type())) check_fit_self(arguments, 1, 1);
+  if (at::isFloatingType(arguments[0].toTensor().scalar_type())) check_fits_self(arguments, 1);
 }
 
 void check_histogram(CallArguments arguments) {
@@ -367,7 +363,7 @@ void check_histogram(CallArguments arguments) {
   const double max = arguments[3].toScalar().toDouble();
   TORCH_CHECK(std::isfinite(min) && std::isfinite(max), "torch.histc: range of [", min, ", ", max,
               "] is not finite");
-  if (min <= max) check_fit_self(arguments, 2, 3);
+  if (min <= max) check_fits_self(arguments, 2, 3);
 }
 
 void check_logit(CallArguments arguments) {

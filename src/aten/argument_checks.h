@@ -7,14 +7,15 @@
 
 namespace torch_xla::aten {
 
-// The argument at `value` must be a number of self's dtype.
-void check_fits_self(CallArguments arguments, std::size_t value);
-// Those at `first` to `last`, which most calls leave small.
-void check_fit_self(CallArguments arguments, std::size_t first, std::size_t last);
+// The arguments at `first` to `last` must be numbers of self's dtype.
+void check_fits_self(CallArguments arguments, std::size_t first, std::size_t last);
+inline void check_fits_self(CallArguments arguments, std::size_t value) {
+  check_fits_self(arguments, value, value);
+}
 // The same of what is computed in float32 where self is of half precision.
-void check_fit_computed(CallArguments arguments, std::size_t first, std::size_t last);
+void check_fits_computed(CallArguments arguments, std::size_t first, std::size_t last);
 // Of kernels that refuse integers whatever the numbers are.
-void check_fit_floats(CallArguments arguments, std::size_t first, std::size_t last);
+void check_fits_floats(CallArguments arguments, std::size_t first, std::size_t last);
 // Of the dtype that the argument at `dtype` asks for, else of self's or the default one.
 void check_fits_dtype(CallArguments arguments, std::size_t value, std::size_t dtype);
 // The bounds at `first` to `last` must have the result's dtype.

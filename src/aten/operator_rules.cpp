@@ -29,8 +29,8 @@ constexpr std::string_view kSearch =
     "{Got}";
 
 void check_bound(CallArguments given) { check_bounds(given, 1, 1); }
-void check_slope(CallArguments given) { check_fit_floats(given, 1, 1); }
-void check_factors_of_product(CallArguments given) { check_fit_computed(given, 3, 4); }
+void check_slope(CallArguments given) { check_fits_floats(given, 1, 1); }
+void check_factors_of_product(CallArguments given) { check_fits_computed(given, 3, 4); }
 void check_each_alpha(CallArguments given) { check_each(given, check_alpha); }
 void check_each_bound(CallArguments given) { check_each(given, check_bound); }
 void check_each_product(CallArguments given) { check_each(given, check_factor); }
@@ -87,10 +87,10 @@ constexpr OperatorRules kRules[] = {
     {.name = "addmm",
      .reads = {{kWholeOrExpanded, kResized, kAsStored}, {kAny}},
      .check = check_factors_of_product},
-    {.name = "addmm.dtype", .check = [](CallArguments given) { check_fit_computed(given, 4, 5); }},
+    {.name = "addmm.dtype", .check = [](CallArguments given) { check_fits_computed(given, 4, 5); }},
     {.name = "addmv",
      .reads = {{kWholeOrExpanded}, {kAny}},
-     .check = [](CallArguments given) { check_fit_self(given, 3, 4); }},
+     .check = [](CallArguments given) { check_fits_self(given, 3, 4); }},
     {.name = "addr",
      .reads = {{kWholeOrExpanded, kGiven}, {kWhole, kGiven}},
      .check = check_factors_of_outer},
@@ -101,7 +101,7 @@ constexpr OperatorRules kRules[] = {
      .reads = {{kWholeOrExpanded, kResized, kAsStored}, {kAny}},
      .check = check_factors_of_product},
     {.name = "baddbmm.dtype",
-     .check = [](CallArguments given) { check_fit_computed(given, 4, 5); }},
+     .check = [](CallArguments given) { check_fits_computed(given, 4, 5); }},
     {.name = "bernoulli",
      .reads = {{kWhole}},
      .out = {.resizes_silently = true, .check_cast = check_cast_of_bernoulli}},
@@ -138,7 +138,7 @@ constexpr OperatorRules kRules[] = {
     {.name = "div.Scalar_mode", .check = check_divisor_of_mode},
     {.name = "div.Tensor_mode", .check = check_divisor_of_mode},
     {.name = "dot", .out = {.dtype_error = "result dtype {Got} does not match input dtype {Want}"}},
-    {.name = "elu", .check = [](CallArguments given) { check_fit_floats(given, 1, 3); }},
+    {.name = "elu", .check = [](CallArguments given) { check_fits_floats(given, 1, 3); }},
     {.name = "empty_permuted", .layout = Layout::kMetaKernel},
     {.name = "exponential", .check = check_exponential},
     {.name = "fake_quantize_per_tensor_affine_cachemask", .check = check_zero_point},
@@ -170,7 +170,7 @@ constexpr OperatorRules kRules[] = {
     {.name = "index", .reads = {{kNone, kGiven}}},
     {.name = "index_add",
      .reads = {{kWhole}, {kNone}},
-     .check = [](CallArguments given) { check_fit_self(given, 4, 4); },
+     .check = [](CallArguments given) { check_fits_self(given, 4); },
      .meta_refuses_empty = true},
     {.name = "index_copy", .reads = {{kWhole}, {kNone}}},
     {.name = "index_fill", .reads = {{kWhole}, {kNone}, {kAny}}},
@@ -305,7 +305,7 @@ constexpr OperatorRules kRules[] = {
     {.name = "scatter_add", .reads = {{kWhole}, {kNone, kBoth}}},
     {.name = "scatter_reduce", .reads = {{kWhole}, {kNone, kBoth}}},
     {.name = "searchsorted", .out = {.dtype_error = kSearch}},
-    {.name = "softplus", .check = [](CallArguments given) { check_fit_floats(given, 1, 2); }},
+    {.name = "softplus", .check = [](CallArguments given) { check_fits_floats(given, 1, 2); }},
     {.name = "sort",
      .reads = {{kWhole}},
      .out = {.dtype_error = kExpectedOut,
@@ -317,12 +317,7 @@ constexpr OperatorRules kRules[] = {
      .reads = {{kNone, kGiven}},
      .out = {.dtype_error = "take(): self and out expected to have the same dtype, but got "
                             "self.dtype = {Want} and out.dtype = {Got}"}},
-    {.name = "threshold",
-     .check =
-         [](CallArguments given) {
-           check_fits_self(given, 1);
-           check_fits_self(given, 2);
-         }},
+    {.name = "threshold", .check = [](CallArguments given) { check_fits_self(given, 1, 2); }},
     {.name = "topk", .reads = {{kNoneOrNumber}}},
     {.name = "triangular_solve", .reads = {{kWhole}, {kAny}}, .out = {.only_first_is_apart = true}},
     {.name = "tril", .check_in_place = check_triangle},
