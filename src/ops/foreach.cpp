@@ -35,7 +35,24 @@ Value accumulated(Value self, std::optional<DType> dtype, Reduction reduction) {
   return convert(sum, base::real_dtype(computed));
 }
 
+// As PyTorch's `linalg.vector_norm` does.
+void check_dtype_of_norm(DType self, std::optional<DType> dtype) {
+  if (!dtype.has_value()) return;
+  const std::string_view kind = base::is_complex(self) ? "complex" : "real";
+  base::check(base::is_floating(*dtype) || base::is_complex(*dtype),
+              "linalg.vector_norm: dtype should be floating point or complex, but got ",
+              scalar_type_name(*dtype));
+  base::check(base::is_complex(*dtype) == base::is_complex(self),
+              "linalg.vector_norm: dtype should be ", kind, " for ", kind, " inputs, but got ",
+              scalar_type_name(*dtype));
+  base::check(base::promote_types(self, *dtype) == *dtype,
+              "linalg.vector_norm: the dtype of the input (", scalar_type_name(self),
+              ") should be convertible without narrowing to the specified dtype (",
+              scalar_type_name(*dtype), ")");
+}
+
 Value norm(Value self, double ord, std::optional<DType> dtype) {
+  check_dtype_of_norm(self.dtype(), dtype);
   return accumulated(self, dtype, [&](Value x) {
     const bool has_identity = ord >= 0 && !std::isinf(ord);
     base::check(has_identity || x.num_elements() > 0, "linalg.vector_norm cannot compute the ", ord,
@@ -46,6 +63,7 @@ Value norm(Value self, double ord, std::optional<DType> dtype) {
 
 // The norm's power: sum(|x|^ord).
 Value powsum(Value self, double ord, std::optional<DType> dtype) {
+  if (dtype.has_value()) check_implemented(!base::is_integral(*dtype), "powsum_cpu", *dtype);
   return accumulated(self, dtype, [&](Value x) {
     const Value magnitude = abs(x);
     const Value powers = ord == 1   ? magnitude

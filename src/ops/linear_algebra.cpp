@@ -263,8 +263,10 @@ Value scaled_mm(Value self, Value mat2, Value scale_a, Value scale_b, std::optio
   base::check(self.rank() == 2 && mat2.rank() == 2,
               "Inputs must be 2D but got self.dim()=", self.rank(),
               " and mat2.dim()=", mat2.rank());
-  base::check(is_float8(self) && is_float8(mat2), "_scaled_mm: expected matrices of float8, got ",
-              plain_name(self.dtype()), " and ", plain_name(mat2.dtype()));
+  if (!is_float8(self) || !is_float8(mat2)) {
+    base::fail(base::ErrorKind::kValue, "_scaled_mm: expected matrices of float8, got ",
+               plain_name(self.dtype()), " and ", plain_name(mat2.dtype()));
+  }
   base::check(self.dim(1) == mat2.dim(0), "mat1 and mat2 shapes cannot be multiplied (",
               self.dim(0), "x", self.dim(1), " and ", mat2.dim(0), "x", mat2.dim(1), ")");
   const DType dtype = out_dtype.value_or(self.dtype());

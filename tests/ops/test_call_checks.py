@@ -554,3 +554,22 @@ def test_histc_refuses_bounds_as_on_the_cpu(name, device):
     )
     assert want is not None
     assert got == want
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [
+        *(("_foreach_norm", t) for t in (torch.float16, torch.float64, torch.complex64)),
+        *(("_foreach_powsum", t) for t in (torch.float16, torch.float64)),
+    ],
+    ids=str,
+)
+def test_dtypes_of_norms_over_lists_are_refused_as_on_the_cpu(name, dtype, device):
+    x = torch.ones(2, dtype=dtype)
+    for wanted in (torch.float16, torch.float32, torch.float64, torch.complex64, torch.int64):
+        want, got = (
+            outcome(lambda d=d, w=wanted: getattr(torch, name)([x.to(d)], 2, dtype=w))
+            for d in ("cpu", device)
+        )
+        assert (got is None) == (want is None), (wanted, want, got)
+        assert want is None or (got[0] is want[0] and got[1].endswith(want[1])), (want, got)
