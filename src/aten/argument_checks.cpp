@@ -183,6 +183,15 @@ void check_bounds(CallArguments arguments, std::size_t first, std::size_t last) 
   }
 }
 
+void check_dtype_of_norm(CallArguments arguments, std::size_t dtype) {
+  const at::ScalarType self = arguments[0].toTensor().scalar_type();
+  if (arguments[dtype].isNone() || !c10::isFloatingType(self) || c10::isFloat8Type(self)) return;
+  const at::ScalarType wanted = arguments[dtype].toScalarType();
+  TORCH_CHECK(c10::promoteTypes(self, wanted) == wanted,
+              "linalg.vector_norm: the dtype of the input (", self,
+              ") should be convertible without narrowing to the specified dtype (", wanted, ")");
+}
+
 void check_exponential(CallArguments arguments) {
   const double lambda = arguments[1].toDouble();
   TORCH_CHECK(lambda > 0.0, "exponential_ expects lambda > 0.0, but found lambda=", lambda);

@@ -21,6 +21,9 @@ void check_fits_dtype(CallArguments arguments, std::size_t value, std::size_t dt
 // The bounds at `first` to `last` must have the result's dtype.
 void check_bounds(CallArguments arguments, std::size_t first, std::size_t last);
 
+// The dtype that the argument at `dtype` asks for must hold self's numbers.
+void check_dtype_of_norm(CallArguments arguments, std::size_t dtype);
+
 // `check` of each element of a call's lists, where one of their numbers may not fit.
 void check_each(CallArguments arguments, ArgumentCheck check);
 

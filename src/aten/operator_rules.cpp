@@ -274,6 +274,10 @@ constexpr OperatorRules kRules[] = {
                             "got scalar type{Got}"}},
     {.name = "nonzero_static", .layout = Layout::kRows},
     {.name = "norm", .out = {.dtype_error = kExpectedOut}},
+    {.name = "norm.ScalarOpt_dim_dtype",
+     .check = [](CallArguments given) { check_dtype_of_norm(given, 4); }},
+    {.name = "norm.ScalarOpt_dtype",
+     .check = [](CallArguments given) { check_dtype_of_norm(given, 2); }},
     {.name = "normal", .reads = {{kWhole}}, .check_in_place = check_normal},
     {.name = "ormqr",
      .out = {.dtype_error = "torch.ormqr: Expected input and result to have the same dtype, "

@@ -556,6 +556,19 @@ def test_histc_refuses_bounds_as_on_the_cpu(name, device):
     assert got == want
 
 
+def test_narrower_dtypes_of_norms_are_refused_at_the_call(device):
+    x = torch.ones(2, dtype=torch.float64)
+    for call in (
+        lambda x: torch.norm(x, 2, dtype=torch.float32),
+        lambda x: torch.norm(x, 1, dtype=torch.float16),
+        lambda x: torch.norm(x, 2, dim=0, dtype=torch.float32),
+    ):
+        want, got = outcome(lambda call=call: call(x)), outcome(lambda call=call: call(x.to(device)))
+        assert want is not None
+        assert got == want
+    assert torch.norm(x.float().to(device), 2, dtype=torch.float64).dtype == torch.float64
+
+
 @pytest.mark.parametrize(
     ("name", "dtype"),
     [
