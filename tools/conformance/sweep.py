@@ -55,7 +55,10 @@ CASES = tuple(
     for sample in (*range(_KINDS), "dtype")
 ) + tuple(f"special value {sample}" for sample in range(_SAMPLES))
 # LAPACK may end the process over what is not finite; each library's transforms make NaN elsewhere.
-_OF_FINITE = ("linalg.", "fft.", "cholesky", "geqrf", "lu", "ormqr", "pinverse", "qr", "svd")
+_OF_FINITE = (
+    *("linalg.", "fft.", "cholesky", "geqrf", "lu", "norm.nuc", "ormqr", "pca_lowrank", "pinverse"),
+    *("qr", "svd"),
+)
 _DEADLY_ON_CPU = (("_chunk_cat", "0-d"),)
 _LIST = pathlib.Path(__file__).resolve().parents[2] / "tests" / "ops" / "sweep_exceptions.txt"
 
@@ -265,7 +268,7 @@ def _shaped(x: object, shape: str) -> object:
 def _takes_special(op: OpInfo, dtype: str) -> bool:
     is_over_lists = isinstance(op, ForeachFuncInfo)
     is_floating = getattr(torch, dtype).is_floating_point
-    return is_floating and not is_over_lists and not op.name.startswith(_OF_FINITE)
+    return is_floating and not is_over_lists and not op.full_name.startswith(_OF_FINITE)
 
 
 def _with_special(x: torch.Tensor) -> torch.Tensor:
