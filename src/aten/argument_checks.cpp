@@ -158,10 +158,11 @@ void check_scalar_tensor(CallArguments arguments) {
   check_fits_dtype(arguments, 0, 1);
 }
 
+// Bounds of integers are cut off to integers.
 void check_hardtanh(CallArguments arguments) {
-  const bool is_negative =
-      arguments[1].toScalar().toDouble() < 0 || arguments[2].toScalar().toDouble() < 0;
-  TORCH_CHECK(!is_negative || arguments[0].toTensor().scalar_type() != at::kByte,
+  const bool is_of_bytes = arguments[0].toTensor().scalar_type() == at::kByte;
+  TORCH_CHECK(!is_of_bytes ||
+                  (arguments[1].toScalar().toLong() >= 0 && arguments[2].toScalar().toLong() >= 0),
               "cannot do hardtanh on an unsigned type with negative limits");
   check_bounds(arguments, 1, 2);
 }

@@ -320,6 +320,12 @@ void register_windows(Registry& m) {
          });
 }
 
+DType dtype_of_indices(std::string_view name, MaybeDType dtype) {
+  const DType out = dtype.value_or(DType::kInt64);
+  check_implemented(out == DType::kInt32 || out == DType::kInt64, name, out);
+  return out;
+}
+
 void register_matrices(Registry& m) {
   m.impl("eye", [](Context& context, std::int64_t n, MaybeDType dtype) {
     return eye(context, n, n, dtype);
@@ -329,19 +335,21 @@ void register_matrices(Registry& m) {
   });
   m.impl("tril_indices", [](Context& context, std::int64_t row, std::int64_t col,
                             std::int64_t offset, MaybeDType dtype) {
+    const DType out = dtype_of_indices("tril_indices", dtype);
     check_triangle(row, col);
     const auto [rows, columns] = lower_triangle(context.builder, row, col, offset);
-    return stack_indices(rows, columns, dtype.value_or(DType::kInt64));
+    return stack_indices(rows, columns, out);
   });
   // Turned by half a circle, an upper triangle is a lower one, listed backwards.
   m.impl("triu_indices", [](Context& context, std::int64_t row, std::int64_t col,
                             std::int64_t offset, MaybeDType dtype) {
+    const DType out = dtype_of_indices("triu_indices", dtype);
     check_triangle(row, col);
     const auto [rows, columns] = lower_triangle(context.builder, row, col, col - row - offset);
     const auto turned = [](Value indices, std::int64_t size) {
       return hlo::subtract(full_like(indices, size - 1), hlo::reverse(indices, {0}));
     };
-    return stack_indices(turned(rows, row), turned(columns, col), dtype.value_or(DType::kInt64));
+    return stack_indices(turned(rows, row), turned(columns, col), out);
   });
 }
 

@@ -471,6 +471,8 @@ REFUSED_DTYPES = {
     "rsub of a mask": lambda d: torch.rsub(BYTES.to(d), MASK.to(d)),
     "hardtanh": lambda d: functional.hardtanh(BYTES.to(d)),
     "hardtanh_": lambda d: functional.hardtanh_(BYTES.to(d)),
+    "tril_indices": lambda d: torch.tril_indices(3, 3, dtype=torch.float32, device=d),
+    "triu_indices": lambda d: torch.triu_indices(3, 3, dtype=torch.int8, device=d),
     "hardtanh of int8": lambda d: functional.hardtanh(BYTES.to(d, torch.int8), -300, 5),
     "threshold": lambda d: functional.threshold(BYTES.to(d), 300, 1),
     "threshold's value": lambda d: functional.threshold(BYTES.to(d), 1, 300),
