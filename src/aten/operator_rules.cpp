@@ -29,6 +29,10 @@ constexpr std::string_view kSearch =
     "{Got}";
 
 void check_bound(CallArguments given) { check_bounds(given, 1, 1); }
+void check_ends(CallArguments given, std::size_t dtype) {
+  check_fits_dtype(given, 0, dtype);
+  check_fits_dtype(given, 1, dtype);
+}
 void check_slope(CallArguments given) { check_fits_floats(given, 1, 1); }
 void check_factors_of_product(CallArguments given) { check_fits_computed(given, 3, 4); }
 void check_each_alpha(CallArguments given) { check_each(given, check_alpha); }
@@ -205,22 +209,12 @@ constexpr OperatorRules kRules[] = {
      .reads = {{kAny}, {kAny}, {kWholeOrExpanded}},
      .out = {.dtype_error = kExpectedOut}},
     {.name = "linear.default", .is_kept_whole = true},
-    {.name = "linspace",
-     .check =
-         [](CallArguments given) {
-           check_fits_dtype(given, 0, 3);
-           check_fits_dtype(given, 1, 3);
-         }},
+    {.name = "linspace", .check = [](CallArguments given) { check_ends(given, 3); }},
     {.name = "log_normal", .check = check_log_normal},
     {.name = "log_sigmoid_forward", .out = {.dtype_error = kScalarType, .resizes_silently = true}},
     {.name = "logcumsumexp", .reads = {{kWhole}}, .out = {.dtype_error = kScalarTypeOfScan}},
     {.name = "logit", .check = check_logit},
-    {.name = "logspace",
-     .check =
-         [](CallArguments given) {
-           check_fits_dtype(given, 0, 4);
-           check_fits_dtype(given, 1, 4);
-         }},
+    {.name = "logspace", .check = [](CallArguments given) { check_ends(given, 4); }},
     {.name = "masked_fill", .reads = {{kWhole}, {kWhole}, {kAny}}, .layout = Layout::kRows},
     {.name = "masked_fill.Scalar", .check = [](CallArguments given) { check_fits_self(given, 2); }},
     {.name = "masked_fill.Tensor", .check = check_masked_fill},
