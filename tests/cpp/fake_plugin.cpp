@@ -781,8 +781,12 @@ FAKE_EXPORT int fake_plugin_live(const char* kind) {
 
 FAKE_EXPORT void fake_plugin_reset() {
   fake_plugin_release();
-  fake_plugin_set_struct_size(0);
-  fake_plugin_set_version(PJRT_API_MAJOR, PJRT_API_MINOR);
+  // Threads of a test that still runs read the table: it is written where a test has changed it.
+  if (fake_api().struct_size != PJRT_Api_STRUCT_SIZE) fake_plugin_set_struct_size(0);
+  const PJRT_Api_Version& version = fake_api().pjrt_api_version;
+  if (version.major_version != PJRT_API_MAJOR || version.minor_version != PJRT_API_MINOR) {
+    fake_plugin_set_version(PJRT_API_MAJOR, PJRT_API_MINOR);
+  }
   const std::lock_guard lock(control().mutex);
   control().failures.clear();
   control().calls.clear();
