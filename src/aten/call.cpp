@@ -40,6 +40,7 @@ Scalar to_scalar(const c10::IValue& value) {
   if (value.isSymInt()) return value.toSymInt().expect_int();
   if (value.isSymFloat()) return value.toSymFloat().expect_float();
   if (value.isSymBool()) return value.toSymBool().expect_bool();
+  TORCH_CHECK(!value.isUnsigned(), "value cannot be converted to type int64_t without overflow");
   TORCH_CHECK(false, "expected a number, got ", value.tagKind());
 }
 

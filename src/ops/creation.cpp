@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <complex>
+#include <limits>
 
 #include "base/error.h"
 #include "ops/expression.h"
@@ -94,9 +95,15 @@ void register_filled(Registry& m) {
          [](Value s, MaybeDType dtype) { return filled({}, output_dtype(dtype), s); });
 }
 
+bool fits_float(const Scalar& number) {
+  const double value = number.to<double>();
+  return !std::isfinite(value) || std::abs(value) <= std::numeric_limits<float>::max();
+}
+
 // The dtype in which a sequence of `dtype` is computed.
-DType sequence_dtype(DType dtype) {
-  return base::is_integral(dtype) ? DType::kInt64 : accumulate_dtype(dtype);
+DType sequence_dtype(const Scalar& start, const Scalar& step, DType dtype) {
+  if (base::is_integral(dtype)) return DType::kInt64;
+  return fits_float(start) && fits_float(step) ? accumulate_dtype(dtype) : DType::kFloat64;
 }
 
 void check_sequence(const char* kernel, DType dtype, bool takes_complex) {
@@ -106,27 +113,60 @@ void check_sequence(const char* kernel, DType dtype, bool takes_complex) {
 // start + step * (0, 1, ..., count - 1).
 Value arithmetic_sequence(Context& context, std::int64_t count, const Scalar& start,
                           const Scalar& step, DType dtype) {
-  const Shape shape{sequence_dtype(dtype), {count}};
+  const Shape shape{sequence_dtype(start, step, dtype), {count}};
   const Value index = hlo::iota(context.builder, shape, 0);
   const Value scaled = hlo::multiply(index, full(context.builder, shape, step));
   return convert(hlo::add(scaled, full(context.builder, shape, start)), dtype);
 }
 
-std::int64_t arange_count(const Scalar& start, const Scalar& end, const Scalar& step, DType dtype) {
-  check(step.to<double>() != 0, "step must be nonzero");
-  const bool is_rising = step.to<double>() > 0;
-  check(std::isfinite(start.to<double>()) && std::isfinite(end.to<double>()),
-        "unsupported range: ", start.to<double>(), " -> ", end.to<double>());
-  check(is_rising ? end.to<double>() >= start.to<double>() : end.to<double>() <= start.to<double>(),
+// PyTorch counts integers in int64, and in float32 what is narrower.
+void check_counts(const Scalar& number, DType dtype) {
+  if (base::is_integral(dtype)) {
+    const auto value = number.to<double>();
+    check(!number.is_floating() || (value >= -0x1p63 && value < 0x1p63),
+          "value cannot be converted to type int64_t without overflow");
+  } else if (base::size_bytes(dtype) < 4) {
+    check(fits_float(number), "value cannot be converted to type float without overflow");
+  }
+}
+
+void check_bounds(double start, double end, double step) {
+  check(step != 0, "step must be nonzero");
+  check(std::isfinite(start) && std::isfinite(end), "unsupported range: ", start, " -> ", end);
+  check(step > 0 ? end >= start : end <= start,
         "upper bound and lower bound inconsistent with step sign");
+}
+
+std::int64_t wrapped_difference(std::int64_t a, std::int64_t b) {
+  return static_cast<std::int64_t>(static_cast<std::uint64_t>(a) - static_cast<std::uint64_t>(b));
+}
+
+std::int64_t arange_count(const Scalar& start, const Scalar& end, const Scalar& step, DType dtype) {
+  check_bounds(start.to<double>(), end.to<double>(), step.to<double>());
+  check_counts(start, dtype);
+  check_counts(step, dtype);
   if (dtype == DType::kInt64) {
-    const auto distance = end.to<std::int64_t>() - start.to<std::int64_t>();
+    check_counts(end, dtype);
     const auto size = step.to<std::int64_t>();
     if (size == 0) base::fail(base::ErrorKind::kValue, "step must be nonzero");
-    return (distance + size - (is_rising ? 1 : -1)) / size;
+    const auto distance = wrapped_difference(end.to<std::int64_t>(), start.to<std::int64_t>());
+    return (distance + size - (size > 0 ? 1 : -1)) / size;
   }
   return static_cast<std::int64_t>(
       std::ceil((end.to<double>() - start.to<double>()) / step.to<double>()));
+}
+
+std::int64_t range_count(const Scalar& start, const Scalar& end, const Scalar& step, DType dtype) {
+  for (const Scalar& number : {start, end, step}) check_counts(number, dtype);
+  if (!base::is_integral(dtype)) {
+    check_bounds(start.to<double>(), end.to<double>(), step.to<double>());
+    return static_cast<std::int64_t>((end.to<double>() - start.to<double>()) / step.to<double>()) +
+           1;
+  }
+  const auto first = start.to<std::int64_t>(), last = end.to<std::int64_t>();
+  const auto size = step.to<std::int64_t>();
+  check_bounds(static_cast<double>(first), static_cast<double>(last), static_cast<double>(size));
+  return wrapped_difference(last, first) / size + 1;
 }
 
 Value arange(Context& context, const Scalar& start, const Scalar& end, const Scalar& step,
@@ -140,10 +180,8 @@ Value arange(Context& context, const Scalar& start, const Scalar& end, const Sca
 Value range(Context& context, const Scalar& start, const Scalar& end, const Scalar& step,
             MaybeDType dtype) {
   const DType out = output_dtype(dtype);
-  check(step.to<double>() != 0, "step must be nonzero");
-  const double last = std::floor((end.to<double>() - start.to<double>()) / step.to<double>());
-  check(last >= 0, "upper bound and lower bound inconsistent with step sign");
-  return arithmetic_sequence(context, static_cast<std::int64_t>(last) + 1, start, step, out);
+  check_sequence("range_cpu", out, false);
+  return arithmetic_sequence(context, range_count(start, end, step, out), start, step, out);
 }
 
 DType linspace_dtype(MaybeDType dtype, Value start, Value end) {

@@ -511,6 +511,10 @@ NUMBERS = {
     "addr's beta": lambda o, n: torch.addr(o(2, 2), o(2), o(2), beta=n),
     "addbmm": lambda o, n: torch.addbmm(o(2, 2), o(1, 2, 2), o(1, 2, 2), beta=n),
     "baddbmm": lambda o, n: torch.baddbmm(o(1, 2, 2), o(1, 2, 2), o(1, 2, 2), beta=n),
+    "arange": lambda o, n: torch.arange(n, n * 2, n, dtype=o(2).dtype, device=o(2).device),
+    "arange(out=)": lambda o, n: torch.arange(n, n * 2, n, out=o(1)),
+    "arange's end": lambda o, n: torch.arange(0, n * 2, n, dtype=o(2).dtype, device=o(2).device),
+    "range": lambda o, n: torch.range(n, n * 2, n, dtype=o(2).dtype, device=o(2).device),
     "celu": lambda o, n: functional.celu(o(2), n),
     "elu": lambda o, n: functional.elu(o(2), n),
     "floor_divide": lambda o, n: o(2) // n,
@@ -529,10 +533,11 @@ NUMBERS = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:torch.range is deprecated")
 @pytest.mark.parametrize("dtype", [torch.int8, torch.int64, torch.float16, torch.float32], ids=str)
 @pytest.mark.parametrize("name", NUMBERS)
 def test_numbers_that_do_not_fit_are_refused_at_the_call(name, dtype, device):
-    for number in (1, 300, 2**40, 1e39, math.inf, True):
+    for number in (1, 300, 2**40, 1e20, 1e39, math.inf, True):
         want, got = (
             outcome(
                 lambda d=d, n=number: NUMBERS[name](
