@@ -113,7 +113,8 @@ def test_gpt2_learns_whatever_is_split(way):
 
 @pytest.mark.parametrize("more", [(), ("--fsdp",)])
 def test_resnet_learns_on_a_mesh(more):
-    command = "--batch-size 4 --image-size 32 --width 4 --blocks 1 1 1 1 --steps 6 --lr 0.02"
+    # A batch norm over fewer values than these makes much of their rounding.
+    command = "--batch-size 16 --image-size 32 --width 8 --blocks 1 1 1 1 --steps 9 --lr 0.05"
     example = EXAMPLE.with_name("spmd_resnet.py")
     printed = run_example(*command.split(), *more, example=example, devices=2)
     losses = re.search(r"loss ([\d.]+) to ([\d.]+) on 2 devices", printed)
