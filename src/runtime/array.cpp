@@ -301,7 +301,7 @@ void Array::become(Array& computed) {
   replaced_.swap(before);
   computed.set_taken();
   buffers_ = std::move(computed.buffers_);
-  room_ = std::move(computed.room_);
+  room_ = computed.room_;  // stays where lists of what is alive may read it
   launch_ = computed.launch_;
   device_->arrays().count(num_bytes());
   set_state(kLaunched);
