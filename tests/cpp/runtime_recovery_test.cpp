@@ -294,6 +294,7 @@ TEST(a_read_that_a_barrier_overtakes_gives_back_what_was_before) {
   EXPECT(testing::is_leaf(w));
   fake.release();
   EXPECT_THROWS(array->wait_ready(), "no memory");
+  EXPECT(eventually([&] { return array_of(other)->is_failed(); }));
   fake.reset();
   EXPECT(values_of(w) == Floats{5});
   // What was before is kept no longer than until the read has been launched.
