@@ -141,6 +141,11 @@ std::int64_t wrapped_difference(std::int64_t a, std::int64_t b) {
   return static_cast<std::int64_t>(static_cast<std::uint64_t>(a) - static_cast<std::uint64_t>(b));
 }
 
+// Of the least integer by -1 it is that integer, where a division ends the process.
+std::int64_t wrapped_quotient(std::int64_t a, std::int64_t b) {
+  return b == -1 ? wrapped_difference(0, a) : a / b;
+}
+
 std::int64_t arange_count(const Scalar& start, const Scalar& end, const Scalar& step, DType dtype) {
   check_bounds(start.to<double>(), end.to<double>(), step.to<double>());
   check_counts(start, dtype);
@@ -150,7 +155,7 @@ std::int64_t arange_count(const Scalar& start, const Scalar& end, const Scalar& 
     const auto size = step.to<std::int64_t>();
     if (size == 0) base::fail(base::ErrorKind::kValue, "step must be nonzero");
     const auto distance = wrapped_difference(end.to<std::int64_t>(), start.to<std::int64_t>());
-    return (distance + size - (size > 0 ? 1 : -1)) / size;
+    return wrapped_quotient(wrapped_difference(distance, (size > 0 ? 1 : -1) - size), size);
   }
   return static_cast<std::int64_t>(
       std::ceil((end.to<double>() - start.to<double>()) / step.to<double>()));
@@ -166,7 +171,7 @@ std::int64_t range_count(const Scalar& start, const Scalar& end, const Scalar& s
   const auto first = start.to<std::int64_t>(), last = end.to<std::int64_t>();
   const auto size = step.to<std::int64_t>();
   check_bounds(static_cast<double>(first), static_cast<double>(last), static_cast<double>(size));
-  return wrapped_difference(last, first) / size + 1;
+  return wrapped_difference(wrapped_quotient(wrapped_difference(last, first), size), -1);
 }
 
 Value arange(Context& context, const Scalar& start, const Scalar& end, const Scalar& step,
