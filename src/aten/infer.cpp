@@ -156,6 +156,23 @@ void set_transform_strides(const Operator& op, const graph::TensorType* input,
   types[0] = with_transform_strides(types[0], input->strides, dims.back(), true);
 }
 
+// PyTorch converts an operand of another dtype than the others' or a quotient's first, and lays it
+// out anew where it repeats elements or has gaps.
+bool lays_out_anew(const graph::Entry& entry, const std::vector<const graph::TensorType*>& types) {
+  const auto has_other_dtype = [&](const graph::TensorType* type) {
+    return types[0] != nullptr && type->shape.dtype != types[0]->shape.dtype;
+  };
+  const auto is_spread = [](const graph::TensorType* type) {
+    std::int64_t span = 1;
+    for (std::size_t d = 0; d < type->strides.size(); ++d) {
+      span += (type->shape.dims[d] - 1) * type->strides[d];
+    }
+    return span != type->shape.num_elements();
+  };
+  return std::ranges::any_of(entry.operands, has_other_dtype) &&
+         std::ranges::any_of(entry.operands, is_spread);
+}
+
 // Of an operator without a layout of its own: row-major for row-major operands.
 void set_strides_like_operands(const Operator& op, const graph::Entry& entry,
                                const torch::jit::Stack& stack,
@@ -166,8 +183,10 @@ void set_strides_like_operands(const Operator& op, const graph::Entry& entry,
   }
   if (!op.is_pointwise) return set_meta_strides(op, stack, types);
   const auto arguments = torch::jit::last(stack, op.arguments.size());
+  const bool has_condition = op.schema.args[0].name == "condition";
   for (std::size_t i = 0; i < types.size(); ++i) {
-    if (types[i] != nullptr) types[i] = with_pointwise_strides(types[i], arguments, i);
+    if (types[i] == nullptr) continue;
+    types[i] = with_pointwise_strides(types[i], arguments, i, has_condition);
   }
 }
 
@@ -337,8 +356,11 @@ std::vector<const graph::TensorType*> infer_outputs(const Operator& op, const gr
   std::vector<const graph::TensorType*> types = infer_checked(op, entry, stack, has_meta);
   check_complex_numbers(op, entry, stack, types);
   if (op.kind != OpKind::kInPlace) {
-    const bool is_channels = has_meta && op.rules.layout == Layout::kChannels;
-    if (is_channels) set_strides(op, entry, stack, types);
+    // What compiled Meta kernels leave to the kernels for the CPU.
+    const bool is_converted =
+        op.rules.layout == Layout::kLikeOperands && op.is_pointwise && lays_out_anew(entry, types);
+    const bool is_channels = op.rules.layout == Layout::kChannels;
+    if (has_meta && (is_channels || is_converted)) set_strides(op, entry, stack, types);
     return types;
   }
   const std::vector<const graph::TensorType*> written = written_types(op, stack);

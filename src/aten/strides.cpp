@@ -2,13 +2,16 @@
 #include "aten/strides.h"
 
 #include <ATen/TensorIterator.h>
+#include <ATen/native/TypeProperties.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like_native.h>
 
 #include <algorithm>
+#include <span>
 #include <vector>
 
 #include "aten/meta_kernel.h"
+#include "aten/tensor.h"
 
 namespace torch_xla::aten {
 namespace {
@@ -31,6 +34,20 @@ std::vector<at::Tensor> meta_operands(at::ArrayRef<c10::IValue> arguments, std::
     }
   }
   return out;
+}
+
+// As the kernels for the CPU do with what has another dtype than they compute in; only what has
+// gaps or repeats elements is laid out anew by it.
+void convert(std::span<at::Tensor> operands, at::ScalarType result) {
+  at::ScalarType common =
+      at::native::result_type(at::ArrayRef<at::Tensor>(operands.data(), operands.size()));
+  if (at::isIntegralType(common, /*includeBool=*/true) && at::isFloatingType(result)) {
+    common = result;
+  }
+  for (at::Tensor& operand : operands) {
+    const bool is_dense = operand.is_non_overlapping_and_dense();
+    if (!is_dense && operand.scalar_type() != common) operand = operand.to(common);
+  }
 }
 
 }  // namespace
@@ -104,10 +121,11 @@ bool is_row_major(at::IntArrayRef sizes, at::IntArrayRef strides) {
 }
 
 const graph::TensorType* with_pointwise_strides(const graph::TensorType* type,
-                                                at::ArrayRef<c10::IValue> arguments,
-                                                std::size_t i) {
-  const std::vector<at::Tensor> operands = meta_operands(arguments, i);
+                                                at::ArrayRef<c10::IValue> arguments, std::size_t i,
+                                                bool has_condition) {
+  std::vector<at::Tensor> operands = meta_operands(arguments, i);
   if (operands.empty()) return type;
+  convert(std::span(operands).subspan(has_condition ? 1 : 0), to_scalar_type(type->shape.dtype));
   at::TensorIteratorConfig config;
   config.set_check_mem_overlap(false)
       .check_all_same_dtype(false)

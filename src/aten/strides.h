@@ -12,9 +12,11 @@ namespace torch_xla::aten {
 bool is_row_major(at::IntArrayRef sizes, at::IntArrayRef strides);
 
 // `type` with the strides that TensorIterator gives to a result of these arguments; as it is, if
-// its shape is not their broadcast. Of a list argument, element `i` takes part.
+// its shape is not their broadcast. Of a list argument, element `i` takes part. A condition, if
+// there is one, comes first, and is none of what it is computed from.
 const graph::TensorType* with_pointwise_strides(const graph::TensorType* type,
-                                                at::ArrayRef<c10::IValue> arguments, std::size_t i);
+                                                at::ArrayRef<c10::IValue> arguments, std::size_t i,
+                                                bool has_condition);
 
 // `type` with the strides of `empty_like(self, memory_format)`; `self` may be no tensor (`empty`).
 const graph::TensorType* with_memory_format(const graph::TensorType* type, const c10::IValue& self,
