@@ -9,6 +9,8 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/cumprod_backward_ops.h>
 #include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/custom_function.h>
 
 #include "aten/indexing.h"
 #include "aten/tensor.h"
@@ -53,17 +55,16 @@ class ComposedKernel final : public c10::OperatorKernel {
   Compose compose_;
 };
 
-// In the dtype that the result is asked in; half precision is multiplied up in float32.
-struct Factors {
-  at::Tensor values;
-  at::ScalarType dtype;
-};
-
-std::optional<Factors> factors_of(const at::Tensor& self, const c10::IValue& dtype) {
+// What the result is asked in, where it has a gradient.
+std::optional<at::ScalarType> dtype_of(const at::Tensor& self, const c10::IValue& dtype) {
   const at::ScalarType result = dtype.isNone() ? self.scalar_type() : dtype.toScalarType();
   if (!at::isFloatingType(result) && !at::isComplexType(result)) return std::nullopt;
-  const bool is_half = result == at::kHalf || result == at::kBFloat16;
-  return Factors{self.to(is_half ? at::kFloat : result), result};
+  return result;
+}
+
+// Half precision is multiplied up in float32.
+at::Tensor widened(const at::Tensor& self, at::ScalarType dtype) {
+  return self.to(c10::isReducedFloatingType(dtype) ? at::kFloat : dtype);
 }
 
 // The product along `dim`, which stays with size 1: halves times halves. Its gradient depends on
@@ -84,24 +85,69 @@ at::Tensor product(at::Tensor values, std::int64_t dim) {
   return values;
 }
 
+// `grad` times the product of the other elements: of all that are not zero over the element itself,
+// unless another is zero. (PyTorch's derivative divides too, where no element is zero.)
+at::Tensor product_gradient(const at::Tensor& grad, const at::Tensor& self, std::int64_t dim) {
+  const at::ScalarType dtype = self.scalar_type();
+  const at::Tensor values = widened(self, dtype);
+  const at::Tensor is_zero = values.eq(0);
+  const at::Tensor factors = at::where(is_zero, 1, values);
+  const at::Tensor is_alone = is_zero.sum(dim, /*keepdim=*/true, at::kInt).eq(is_zero);
+  const at::Tensor others = factors.prod(dim, /*keepdim=*/true) / factors * is_alone;
+  return (widened(grad, dtype) * others.conj()).to(dtype);
+}
+
+// Of tensors that are neither transforms' nor dual.
+class Product : public torch::autograd::Function<Product> {
+ public:
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& self,
+                            std::int64_t dim) {
+    context->save_for_backward({self});
+    context->saved_data["dim"] = dim;
+    return self.prod(dim, /*keepdim=*/true);
+  }
+
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 const torch::autograd::variable_list& grads) {
+    const at::Tensor self = context->get_saved_variables()[0];
+    const std::int64_t dim = context->saved_data["dim"].toInt();
+    if (!c10::GradMode::is_enabled()) return {product_gradient(grads[0], self, dim), {}};
+    // A gradient that is derived in turn, at zeros too, is the one of multiplications.
+    const at::ScalarType dtype = self.scalar_type();
+    const at::Tensor result = product(widened(self, dtype), dim).to(dtype);
+    return {torch::autograd::grad({result}, {self}, {grads[0]}, /*retain_graph=*/true,
+                                  /*create_graph=*/true)[0],
+            {}};
+  }
+};
+
+bool is_plain(const at::Tensor& self) {
+  return as_xla(self) != nullptr && !self._fw_grad(/*level=*/0).defined();
+}
+
+// In `dtype`, with size 1 along `dim`.
+at::Tensor differentiable_product(const at::Tensor& self, std::int64_t dim, at::ScalarType dtype) {
+  if (is_plain(self)) return Product::apply(self.to(dtype), dim);
+  return product(widened(self, dtype), dim).to(dtype);
+}
+
 std::optional<at::Tensor> prod(Arguments arguments) {
   const at::Tensor& self = arguments[0].toTensor();
-  const std::optional<Factors> factors = factors_of(self, arguments[1]);
-  if (!factors.has_value()) return std::nullopt;
-  if (self.dim() == 0) return factors->values.clone().to(factors->dtype);
-  return product(factors->values.reshape({-1}), 0).sum(0).to(factors->dtype);
+  const std::optional<at::ScalarType> dtype = dtype_of(self, arguments[1]);
+  if (!dtype.has_value()) return std::nullopt;
+  if (self.dim() == 0) return self.clone().to(*dtype);
+  return differentiable_product(self.reshape({-1}), 0, *dtype).sum(0);
 }
 
 std::optional<at::Tensor> prod_along(Arguments arguments) {
   const at::Tensor& self = arguments[0].toTensor();
-  const std::optional<Factors> factors = factors_of(self, arguments[3]);
-  if (!factors.has_value()) return std::nullopt;
+  const std::optional<at::ScalarType> dtype = dtype_of(self, arguments[3]);
+  if (!dtype.has_value()) return std::nullopt;
   const std::int64_t dim = c10::maybe_wrap_dim(arguments[1].toInt(), self.dim());
-  const at::Tensor result =
-      self.dim() == 0 ? factors->values : product(factors->values, dim).to(factors->dtype);
   // Neither a view nor the argument itself, as PyTorch's result is none.
-  if (self.dim() != 0 && !arguments[2].toBool()) return result.sum(dim);
-  return result.is_same(self) ? result.clone() : result.to(factors->dtype);
+  if (self.dim() == 0) return self.clone().to(*dtype);
+  const at::Tensor result = differentiable_product(self, dim, *dtype);
+  return arguments[2].toBool() ? result : result.sum(dim);
 }
 
 // Each element takes what lies 1, then 2, then 4 ... before it.
@@ -119,13 +165,12 @@ at::Tensor scanned_product(at::Tensor values, std::int64_t dim) {
 // PyTorch's own derivative in reverse is an operator with a kernel.
 std::optional<at::Tensor> cumprod(Arguments arguments) {
   const at::Tensor& self = arguments[0].toTensor();
-  const bool is_plain = as_xla(self) != nullptr && !self._fw_grad(/*level=*/0).defined();
-  const std::optional<Factors> factors = factors_of(self, arguments[2]);
-  if (is_plain || !factors.has_value()) return std::nullopt;
+  const std::optional<at::ScalarType> dtype = dtype_of(self, arguments[2]);
+  if (is_plain(self) || !dtype.has_value()) return std::nullopt;
   const std::int64_t dim = c10::maybe_wrap_dim(arguments[1].toInt(), self.dim());
   // A result that is the argument itself would be written with it.
-  if (self.dim() == 0 || self.size(dim) <= 1) return factors->values.clone().to(factors->dtype);
-  return scanned_product(factors->values, dim).to(factors->dtype);
+  if (self.dim() == 0 || self.size(dim) <= 1) return self.clone().to(*dtype);
+  return scanned_product(widened(self, *dtype), dim).to(*dtype);
 }
 
 // Autograd keeps what is multiplied, so that must not be what is written.
@@ -141,11 +186,10 @@ at::Tensor composed_cumprod_backward(const at::Tensor& grad, const at::Tensor& i
   dim = c10::maybe_wrap_dim(dim, input.dim());
   const std::int64_t size = input.size(dim);
   if (size <= 1) return grad.clone();
-  const bool is_half = c10::isReducedFloatingType(grad.scalar_type());
-  const at::ScalarType dtype = is_half ? at::kFloat : grad.scalar_type();
-  const at::Tensor x = input.to(dtype).conj().resolve_conj();
+  const at::ScalarType dtype = grad.scalar_type();
+  const at::Tensor x = widened(input, dtype).conj().resolve_conj();
   const at::Tensor one = at::ones_like(x.narrow(dim, 0, 1));
-  at::Tensor sums = grad.to(dtype);
+  at::Tensor sums = widened(grad, dtype);
   at::Tensor factors = at::cat({x.narrow(dim, 1, size - 1), one}, dim);
   for (std::int64_t shift = 1; shift < size; shift *= 2) {
     const std::int64_t rest = size - shift;
@@ -157,7 +201,7 @@ at::Tensor composed_cumprod_backward(const at::Tensor& grad, const at::Tensor& i
     factors = combined(near * factors.narrow(dim, shift, rest), factors);
   }
   const at::Tensor before = at::cat({one, x.narrow(dim, 0, size - 1)}, dim);
-  return (scanned_product(before, dim) * sums).to(grad.scalar_type());
+  return (scanned_product(before, dim) * sums).to(dtype);
 }
 
 at::Tensor cumprod_backward(c10::DispatchKeySet keys, const at::Tensor& grad,

@@ -365,6 +365,35 @@ def test_product_of_single_elements_is_not_the_argument(shape, device):
     torch.testing.assert_close(y.cpu(), 2 * x.detach().cpu())
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.complex64], ids=str)
+@pytest.mark.parametrize("dim", [None, 0, -1])
+def test_gradients_of_products_with_zeros(dim, dtype, device):
+    def gradients(x, create_graph):
+        leaf = x.detach().requires_grad_()
+        y = leaf.prod() if dim is None else leaf.prod(dim)
+        weight = torch.linspace(1, 2, y.numel()).view(y.shape).to(y)
+        (first,) = torch.autograd.grad(y, leaf, weight, create_graph=create_graph)
+        if not create_graph:
+            return [first]
+        return [first.detach(), *torch.autograd.grad(first, leaf, torch.ones_like(first))]
+
+    for rows in ([1, 1, 1], [1, 0, 1], [0, 0, 1], [2, 0, 0], [0, math.inf, 0]):
+        x = (torch.arange(12.0).view(3, 4) / 8 + 0.5).to(dtype)
+        for row, num_zeros in enumerate(rows):
+            x[row, 1 : 1 + int(min(num_zeros, 2))] = 0 if math.isfinite(num_zeros) else math.inf
+        is_finite = bool(x.isfinite().all())
+        for create_graph in (False, True) if is_finite else (False,):
+            if x.is_complex() and not is_finite:
+                continue  # docs/errors.md: which part is NaN may differ
+            for got, want in zip(
+                gradients(x.to(device), create_graph), gradients(x, create_graph), strict=True
+            ):
+                tolerance = 2e-2 if dtype == torch.float16 else 1e-4
+                torch.testing.assert_close(
+                    got.cpu(), want, rtol=tolerance, atol=tolerance, equal_nan=True
+                )
+
+
 def test_product_of_no_elements_has_a_second_gradient(device):
     for dim in ((), (0,), (1,)):
         x = torch.rand(2, 0, device=device, requires_grad=True)
