@@ -22,6 +22,8 @@ constexpr std::int64_t kLeastProductsForXla = 1 << 22;
 constexpr std::int64_t kLeastForSlowFunctions = 2048;
 // What XLA takes a tenth of a microsecond for, each.
 constexpr std::int64_t kLeastForSlowest = 512;
+// Rows of half precision that the kernel multiplies sooner than the weight is made float32.
+constexpr std::int64_t kMostRowsOfHalves = 8;
 // 2 MB of float32.
 constexpr std::int64_t kLeastForPasses = 524288;
 
@@ -34,6 +36,11 @@ class Call {
 
   // The tensors, in the schema's order.
   const Value& operand(std::size_t index) const { return frame_.operands[index]; }
+  // Of the first operand.
+  std::int64_t num_rows() const {
+    const Value& value = operand(0);
+    return value.rank() == 0 ? 1 : value.num_elements() / value.dim(value.rank() - 1);
+  }
   const Value& operand_from_last(std::size_t index) const {
     return frame_.operands[frame_.operands.size() - 1 - index];
   }
@@ -108,6 +115,20 @@ bool product(const Call& call) {
   return call.is_large() && (call.is_wide() || call.has_half_products());
 }
 
+// Of halves that the CPU has no instructions for.
+bool is_product_of_halves(const Call& call) {
+  return call.is_large() && call.is_half() && !call.has_half_products();
+}
+
+// XLA makes a weight of halves float32, and then copies it.
+bool linear(const Call& call) {
+  const bool is_of_few = call.num_rows() > 1 && call.num_rows() <= kMostRowsOfHalves;
+  return product(call) || (is_product_of_halves(call) && is_of_few);
+}
+bool linear_in_float32(const Call& call) {
+  return is_product_of_halves(call) && call.num_rows() > kMostRowsOfHalves;
+}
+
 // Of two matrices. Large ones of float32 XLA multiplies as fast, and has not to wake anybody for.
 bool matrix_product(const Call& call) {
   const Value& rhs = call.operand_from_last(0);
@@ -179,7 +200,7 @@ const std::unordered_map<std::string_view, Predicate>& predicates() {
       {"bmm", product},
       {"addmm", matrix_product},
       {"baddbmm", product},
-      {"linear", product},
+      {"linear", linear},
       {"_euclidean_dist", product},
       {"_scaled_dot_product_flash_attention_for_cpu", product},
       {"_scaled_dot_product_flash_attention_for_cpu_backward", product},
@@ -290,14 +311,17 @@ const std::unordered_map<std::string_view, Predicate>& predicates() {
 
 }  // namespace
 
-bool is_for_host(const Target& target, const std::string& name,
-                 std::span<const graph::Attribute* const> args, const Frame& frame,
-                 bool reads_second_result) {
-  if (!target.has_host_kernels) return false;
+HostChoice host_choice(const Target& target, const std::string& name,
+                       std::span<const graph::Attribute* const> args, const Frame& frame,
+                       bool reads_second_result) {
+  if (!target.has_host_kernels || frame.operands.empty()) return HostChoice::kXla;
   const auto found = predicates().find(name);
-  if (found == predicates().end() || frame.operands.empty()) return false;
+  if (found == predicates().end()) return HostChoice::kXla;
   const Call call(target, args, frame, reads_second_result);
-  return !call.is_empty() && found->second(call);
+  if (call.is_empty()) return HostChoice::kXla;
+  if (found->second(call)) return HostChoice::kHost;
+  return name == "linear" && linear_in_float32(call) ? HostChoice::kHostInFloat32
+                                                     : HostChoice::kXla;
 }
 
 Value chosen_product(const Context& context, Value lhs, Value rhs) {
@@ -307,7 +331,7 @@ Value chosen_product(const Context& context, Value lhs, Value rhs) {
   const std::array args{&first, &second};
   const std::array operands{lhs, rhs};
   const Frame frame{operands, {}, {}, {}};
-  if (!is_for_host(context, name, args, frame, false)) {
+  if (host_choice(context, name, args, frame, false) == HostChoice::kXla) {
     return contract(lhs, rhs, {{}, {}, {1}, {0}});
   }
   const Shape result{lhs.dtype(), {lhs.dim(0), rhs.dim(1)}};

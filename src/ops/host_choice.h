@@ -8,10 +8,12 @@
 
 namespace torch_xla::ops {
 
-// Whether PyTorch's kernel gives the results of a call.
-bool is_for_host(const Target& target, const std::string& name,
-                 std::span<const graph::Attribute* const> args, const Frame& frame,
-                 bool reads_second_result);
+// Whether PyTorch's kernel gives the results of a call: kHostInFloat32, that of operands of half
+// precision which are float32 before it, and results that are rounded after it.
+enum class HostChoice { kXla, kHost, kHostInFloat32 };
+HostChoice host_choice(const Target& target, const std::string& name,
+                       std::span<const graph::Attribute* const> args, const Frame& frame,
+                       bool reads_second_result);
 
 // The product of matrices [n, k] and [k, m] as `mm` would be computed, in the dtype of
 // accumulation: for lowerings whose operator PyTorch has no kernel of.

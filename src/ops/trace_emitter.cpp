@@ -475,8 +475,14 @@ namespace {
 // The results that PyTorch's kernel gives (see host_choice.h); those that don't exist stay empty.
 std::vector<Value> take_from_host(const std::string& name, const graph::Entry& entry,
                                   const Context& context,
-                                  std::span<const graph::Attribute* const> args,
-                                  const Frame& frame) {
+                                  std::span<const graph::Attribute* const> args, const Frame& frame,
+                                  bool is_in_float32) {
+  const auto widened = [&](DType dtype) { return is_in_float32 ? accumulate_dtype(dtype) : dtype; };
+  std::vector<Value> operands;
+  for (const Value& value : frame.operands) {
+    operands.push_back(convert(value, widened(value.dtype())));
+  }
+  const Frame given{operands, frame.slots, frame.slot_bits, frame.slot_types};
   std::vector<Value> results(entry.outputs.size());
   std::vector<std::int64_t> positions;
   std::vector<Shape> types;
@@ -484,12 +490,14 @@ std::vector<Value> take_from_host(const std::string& name, const graph::Entry& e
     if (entry.outputs[i] == nullptr) continue;
     positions.push_back(static_cast<std::int64_t>(i));
     types.push_back(context.outputs[i]);
+    types.back().dtype = widened(types.back().dtype);
   }
   const bool is_whole = positions.size() == entry.outputs.size();
   const hlo::Values called =
-      call_on_host(name, context.builder, args, frame, types, is_whole ? Dims{} : positions);
+      call_on_host(name, context.builder, args, given, types, is_whole ? Dims{} : positions);
   for (std::size_t i = 0; i < positions.size(); ++i) {
-    results[static_cast<std::size_t>(positions[i])] = called[i];
+    const auto position = static_cast<std::size_t>(positions[i]);
+    results[position] = convert(called[i], context.outputs[position].dtype);
   }
   return results;
 }
@@ -503,10 +511,10 @@ std::vector<Value> emit_call(const graph::Entry& entry, Context& context, const 
   for (const graph::Attribute& arg : entry.args) args.push_back(&arg);
   const DefaultFloat default_float(entry.default_float);
   const Lowering& lowering = lowering_of(entry, context.platform);
-  if (is_for_host(context, lowering.name, args, frame, reads_second_result)) {
-    return take_from_host(lowering.name, entry, context, args, frame);
-  }
-  return lowering.emit(context, args, frame);
+  const HostChoice choice = host_choice(context, lowering.name, args, frame, reads_second_result);
+  if (choice == HostChoice::kXla) return lowering.emit(context, args, frame);
+  return take_from_host(lowering.name, entry, context, args, frame,
+                        choice == HostChoice::kHostInFloat32);
 }
 
 }  // namespace torch_xla::ops
