@@ -341,7 +341,10 @@ class ProgramMaker(view_programs.ProgramMaker):
                 f"{name}.detach_()" if not is_shared else "",
                 f"{name} = {name}.detach().requires_grad_()",
                 f"{name} = {name}.detach()",
-                f"{name}.data = {self.weights(name)}" if not is_shared else "",
+                # An inference tensor cannot be read on the CPU then.
+                f"{name}.data = {self.weights(name)}"
+                if not (is_shared or self.value(name).is_inference())
+                else "",
                 f"{name}.data.mul_(0.5)" if self.safe(self.value(name)) else "",
                 f"{name}.detach().add_(1)" if self.safe(self.value(name)) else "",
             ]

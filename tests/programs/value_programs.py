@@ -276,10 +276,15 @@ class ValueProgramMaker:
         is_finite = all(bool(v.isfinite().all()) for v in values) and not (
             {"nan", "inf", "-inf"} & {*operands}
         )
-        if any(v.is_complex() for v in values) and not is_finite:
+        is_complex = "1 + 2j" in operands or any(v.is_complex() for v in values)
+        if is_complex and not is_finite:
             return
-        if "1 + 2j" in operands and any(v.dtype == torch.float16 for v in values):
+        if is_complex and any(v.dtype == torch.float16 for v in values):
             return  # XLA has no complex32
+        # The CPU's vectors add a product before it is rounded, and so before it overflows.
+        doubled = [2 * v[v.isfinite()] for v in values]
+        if "value=2" in text and not all(bool(v.isfinite().all()) for v in doubled):
+            return
         roundings = max((f.roundings for f in facts), default=0)
         is_real = all(f"{n}" in self.facts for n in operands)
         self.keep(
@@ -397,7 +402,8 @@ def compare(program: Program, cpu: Run, xla: Run, values: dict[int, torch.Tensor
     coarsest: dict[str, torch.dtype] = {}  # of each name's tensor and what it was made of
     for i, line in enumerate(program.lines):
         want, got = cpu.errors[i], xla.errors[i]
-        if want != got:
+        # Of two reasons to refuse either may come first: the one of the narrower class there.
+        if want != got and (want, got) != ("RuntimeError", "NotImplementedError"):
             why = xla.last_error if got else cpu.last_error
             return f"{line}: {want or 'no error'} on cpu, {got or 'no error'} on xla: {why}"
         if want:

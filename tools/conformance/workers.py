@@ -74,12 +74,16 @@ class Worker:
             timer.cancel()
 
     def close(self) -> None:
-        """Ends the child."""
+        """Ends the child, at once where it does not end by itself."""
         child, self._child = self._child, None
         if child is None:
             return
         with contextlib.suppress(OSError):
-            child.communicate(timeout=60)
+            try:
+                child.communicate(timeout=60)
+            except subprocess.TimeoutExpired:
+                child.kill()
+                child.communicate()
 
     def _start(self) -> subprocess.Popen[bytes]:
         path = os.pathsep.join([str(_HERE.parent), *filter(None, sys.path)])
