@@ -36,15 +36,15 @@ class Call {
 
   // The tensors, in the schema's order.
   const Value& operand(std::size_t index) const { return frame_.operands[index]; }
-  // Of the first operand.
-  std::int64_t num_rows() const {
-    const Value& value = operand(0);
-    return value.rank() == 0 ? 1 : value.num_elements() / value.dim(value.rank() - 1);
-  }
   const Value& operand_from_last(std::size_t index) const {
     return frame_.operands[frame_.operands.size() - 1 - index];
   }
   DType dtype() const { return operand(0).dtype(); }
+  // Of the first operand, which has elements.
+  std::int64_t num_rows() const {
+    const Value& value = operand(0);
+    return value.rank() == 0 ? 1 : value.num_elements() / value.dim(value.rank() - 1);
+  }
   // Argument `index` of the schema.
   Dims list(std::size_t index) const { return std::get<Dims>(*args_[index]); }
   std::int64_t integer(std::size_t index) const {
