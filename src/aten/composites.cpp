@@ -104,6 +104,14 @@ bool can_stay_whole(const at::Tensor& query, const at::Tensor& key, const at::Te
   return is_typed && mask->dim() <= 4 && at::is_expandable_to(mask->sizes(), scores);
 }
 
+// Whether PyTorch on the CPU takes its flash kernel, whose result lies as the query does; else the
+// result of its products is contiguous.
+bool lies_as_query(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value) {
+  return std::ranges::all_of(
+      std::initializer_list<const at::Tensor*>{&query, &key, &value},
+      [](const at::Tensor* tensor) { return tensor->stride(3) == 1 && tensor->size(2) > 0; });
+}
+
 // What is added to the scores, as PyTorch on the CPU makes it of a mask of booleans, which the
 // operator's kernel does not take.
 OptionalTensor added_mask(const OptionalTensor& mask, const at::Tensor& query) {
@@ -121,7 +129,9 @@ at::Tensor scaled_dot_product_attention(const at::Tensor& query, const at::Tenso
                                                     is_causal, scale, enable_gqa);
   }
   return std::get<0>(at::_scaled_dot_product_flash_attention_for_cpu(
-      query, key, value, dropout_p, is_causal, added_mask(attn_mask, query), scale));
+      lies_as_query(query, key, value) ? query
+                                       : query.__dispatch_contiguous(at::MemoryFormat::Contiguous),
+      key, value, dropout_p, is_causal, added_mask(attn_mask, query), scale));
 }
 
 // Torch has no derivative of the backward: where one is wanted, the gradient is taken of the

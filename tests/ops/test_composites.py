@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
 import torch.autograd.forward_ad as forward_ad
@@ -74,6 +76,22 @@ def test_attention(kind):
         )
 
     check(attend, *draw((2, 3, 4, 8), (2, 3, 5, 8), (2, 3, 5, 6)))
+
+
+@pytest.mark.parametrize("length", [0, 2, 3])
+def test_attention_lies_where_the_cpu_puts_it(length):
+    orders = [(0, 1, 2, 3), (0, 1, 3, 2), (0, 2, 1, 3)]
+    for q, k, v in itertools.product(orders, repeat=3):
+
+        def strides(device: str | torch.device, orders=(q, k, v)) -> tuple[int, ...]:
+            sizes = [(2, 3, 2, 2), (2, 3, length, 2), (2, 3, length, 2)]
+            operands = [
+                torch.zeros([size[i] for i in order], device=device).permute(order)
+                for size, order in zip(sizes, orders, strict=True)
+            ]
+            return functional.scaled_dot_product_attention(*operands).stride()
+
+        assert strides(DEVICE) == strides("cpu"), (q, k, v)
 
 
 def count_calls(function) -> set[str]:

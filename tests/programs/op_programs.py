@@ -113,6 +113,10 @@ _SMOOTH = frozenset(
         *("real", "conj", "conj_physical"),
     )
 )
+# Of these the gradient jumps where operands are equal or zero, which rounding may decide.
+_WITH_KINKS = frozenset(
+    ("abs", "amax", "amin", "fmax", "fmin", "hypot", "maximum", "minimum", "nn.functional.relu")
+)
 _NAMES = (*_DATABASE, *(n for table in (_VIEWS, _WRITES, _OTHERS) for n in (*table, *table)))
 
 
@@ -180,11 +184,14 @@ def _apply(step: Step, cells: list[_Cell]) -> _Cell | None:
     if step.op in _OTHERS:
         return _smoothed(step.op, used, _OTHERS[step.op](x.value, y.value, k))
     op = _DATABASE[step.op]
+    first, second = x.value, y.value
+    if step.op in _WITH_KINKS and not all(c.is_exact for c in used):
+        first, second = first.detach(), second.detach()
     if isinstance(op, BinaryUfuncInfo):
-        return _smoothed(step.op, used, op.op(x.value, y.value))
-    if isinstance(op, ReductionOpInfo) and k % 2 and x.value.dim():
-        return _smoothed(step.op, [x], op.op(x.value, dim=_dim(x.value, k)))
-    return _smoothed(step.op, [x], op.op(x.value))
+        return _smoothed(step.op, used, op.op(first, second))
+    if isinstance(op, ReductionOpInfo) and k % 2 and first.dim():
+        return _smoothed(step.op, [x], op.op(first, dim=_dim(first, k)))
+    return _smoothed(step.op, [x], op.op(first))
 
 
 def _run(program: list[Step], device: str) -> tuple[list[Tensor], list[Step]]:
