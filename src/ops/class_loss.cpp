@@ -194,12 +194,13 @@ Margins margins_of(Value self, Value target, std::int64_t p, double margin,
   return m;
 }
 
-Value multi_margin_loss(Value self, Value target, std::int64_t p, double margin,
+Value multi_margin_loss(Context& context, Value self, Value target, std::int64_t p, double margin,
                         const MaybeValue& weight, std::int64_t reduction) {
   const Margins m = margins_of(at_least_1d(self), target, p, margin, weight);
   const Value terms = p == 1 ? m.excess : hlo::multiply(m.excess, m.excess);
   const Value losses = hlo::multiply(reduce_sum(terms, {class_dim(m.scores)}), m.weight);
-  return convert(as_losses(reduce_losses(losses, reduction), target, reduction), self.dtype());
+  return convert(as_losses(reduce_losses(context, losses, reduction), target, reduction),
+                 self.dtype());
 }
 
 Value multi_margin_loss_backward(Value grad_output, Value self, Value target, std::int64_t p,
@@ -266,13 +267,13 @@ Labels labels_of(Value self, Value target) {
   return l;
 }
 
-Pair multilabel_margin_loss(Value self, Value target, std::int64_t reduction) {
+Pair multilabel_margin_loss(Context& context, Value self, Value target, std::int64_t reduction) {
   base::check(target.dtype() == DType::kInt64, "expected scalar type Long but found ",
               scalar_type_name(target.dtype()));
   const Labels l = labels_of(self, target);
   const Value sums = reduce_sum(l.excess, {1, 2});
   const Value losses = hlo::multiply(sums, hlo::full_like(sums, l.scale));
-  Value output = reduce_losses(losses, reduction);
+  Value output = reduce_losses(context, losses, reduction);
   if (self.rank() < 2) output = hlo::reshape(output, {});
   return {convert(output, self.dtype()),
           hlo::reshape(convert(l.is_target, self.dtype()), target.dims())};

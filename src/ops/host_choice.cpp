@@ -9,6 +9,7 @@
 #include "ops/aten_call.h"
 #include "ops/linear_algebra.h"
 #include "ops/promotion.h"
+#include "ops/reduce.h"
 
 namespace torch_xla::ops {
 namespace {
@@ -24,6 +25,8 @@ constexpr std::int64_t kLeastForSlowFunctions = 2048;
 constexpr std::int64_t kLeastForSlowest = 512;
 // Rows of half precision that the kernel multiplies sooner than the weight is made float32.
 constexpr std::int64_t kMostRowsOfHalves = 8;
+// Of float32 whose sum is one number.
+constexpr std::int64_t kLeastForSums = 65536;
 // 2 MB of float32.
 constexpr std::int64_t kLeastForPasses = 524288;
 
@@ -129,6 +132,14 @@ bool linear_in_float32(const Call& call) {
   return is_product_of_halves(call) && call.num_rows() > kMostRowsOfHalves;
 }
 
+// PyTorch's kernel multiplies blocks of bfloat16, but takes twice as long with its gradient, which
+// reads the second result, and shares what XLA computes.
+bool attention(const Call& call) {
+  const bool is_forward_alone =
+      call.dtype() == DType::kBFloat16 && call.is_large() && !call.reads_second_result();
+  return product(call) || is_forward_alone;
+}
+
 // Of two matrices. Large ones of float32 XLA multiplies as fast, and has not to wake anybody for.
 bool matrix_product(const Call& call) {
   const Value& rhs = call.operand_from_last(0);
@@ -145,6 +156,11 @@ bool large_of_doubles(const Call& call) { return call.is_large() && call.is_doub
 
 // Its fast sums and exponentials of rows are of float32, and what is around them is fused.
 bool sum(const Call& call) { return call.is_large() && (call.is_double() || call.is_half()); }
+
+// XLA adds what it has just multiplied in windows, four times as slowly as it adds what it reads.
+bool sum_of_all(const Call& call) {
+  return sum(call) || (call.is_wide() && call.is_large(kLeastForSums));
+}
 
 // Fusion saves little of several passes over what doesn't fit into a core's cache.
 bool softmax(const Call& call) {
@@ -202,7 +218,7 @@ const std::unordered_map<std::string_view, Predicate>& predicates() {
       {"baddbmm", product},
       {"linear", linear},
       {"_euclidean_dist", product},
-      {"_scaled_dot_product_flash_attention_for_cpu", product},
+      {"_scaled_dot_product_flash_attention_for_cpu", attention},
       {"_scaled_dot_product_flash_attention_for_cpu_backward", product},
       {"mv", product},
       {"addmv", product},
@@ -238,9 +254,9 @@ const std::unordered_map<std::string_view, Predicate>& predicates() {
       {"native_layer_norm", large_of_halves},
       {"native_layer_norm_backward", large_of_halves},
 
-      {"sum", sum},
+      {"sum", sum_of_all},
       {"sum.dim_IntList", sum},
-      {"mean", sum},
+      {"mean", sum_of_all},
       {"mean.dim", sum},
       {"linalg_vector_norm", large},
       {"norm.Scalar", large},
@@ -336,6 +352,19 @@ Value chosen_product(const Context& context, Value lhs, Value rhs) {
   }
   const Shape result{lhs.dtype(), {lhs.dim(0), rhs.dim(1)}};
   return call_on_host(name, context.builder, args, frame, {result})[0];
+}
+
+Value chosen_sum(const Context& context, Value operand) {
+  const std::string name = "sum";
+  const graph::Attribute tensor = graph::Operand{0};
+  const graph::Attribute dtype;
+  const std::array args{&tensor, &dtype};
+  const std::array operands{operand};
+  const Frame frame{operands, {}, {}, {}};
+  if (host_choice(context, name, args, frame, false) == HostChoice::kXla) {
+    return reduce_sum(operand, wrap_dims({}, operand.rank()));
+  }
+  return call_on_host(name, context.builder, args, frame, {{operand.dtype(), {}}})[0];
 }
 
 std::optional<NormalizedBatch> called_batch_norm(const Context& context, Value input,

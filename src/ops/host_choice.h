@@ -18,6 +18,8 @@ HostChoice host_choice(const Target& target, const std::string& name,
 // The product of matrices [n, k] and [k, m] as `mm` would be computed, in the dtype of
 // accumulation: for lowerings whose operator PyTorch has no kernel of.
 Value chosen_product(const Context& context, Value lhs, Value rhs);
+// The sum of all elements as `sum` would be computed.
+Value chosen_sum(const Context& context, Value operand);
 
 // Batch normalisation of half precision by its own moments, all of it over every dimension but the
 // second: the output, and the mean and the reciprocal deviation of each channel in float32. Nothing

@@ -7,16 +7,18 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "ops/host_choice.h"
 #include "ops/promotion.h"
 #include "ops/reduce.h"
 #include "ops/registry.h"
 
 namespace torch_xla::ops {
 
-Value reduce_losses(Value losses, std::int64_t reduction) {
+Value reduce_losses(const Context& context, Value losses, std::int64_t reduction) {
   if (reduction == kNone) return losses;
-  const Dims dims = wrap_dims({}, losses.rank());
-  return reduction == kMean ? reduce_mean(losses, dims) : reduce_sum(losses, dims);
+  const Value sum = chosen_sum(context, losses);
+  if (reduction == kSum || losses.num_elements() == 1) return sum;
+  return hlo::divide(sum, hlo::full_like(sum, static_cast<double>(losses.num_elements())));
 }
 
 Value gradient_of_losses(Value grad_output, const Dims& dims, std::int64_t reduction) {
@@ -51,10 +53,11 @@ struct Pointwise {
   Value (*function)(Value self, Value target, double parameter);
 };
 
-Value loss_of(const Pointwise& loss, Value self, Value target, std::int64_t reduction,
-              double parameter) {
+Value loss_of(const Context& context, const Pointwise& loss, Value self, Value target,
+              std::int64_t reduction, double parameter) {
   const Operands in = operands_of(self, target, loss.kernel);
-  return convert(reduce_losses(loss.function(in.self, in.target, parameter), reduction), in.result);
+  return convert(reduce_losses(context, loss.function(in.self, in.target, parameter), reduction),
+                 in.result);
 }
 
 // `derivative` is that of the loss with respect to self.
@@ -127,8 +130,8 @@ Value soft_margin_derivative(Value self, Value target, double) {
 // A loss of (self, target, reduction) and its gradient.
 void register_plain(Registry& m, const std::string& name, const Pointwise& loss,
                     const Pointwise& derivative) {
-  m.impl(name, [loss](Value self, Value target, std::int64_t reduction) {
-    return loss_of(loss, self, target, reduction, 0);
+  m.impl(name, [loss](Context& context, Value self, Value target, std::int64_t reduction) {
+    return loss_of(context, loss, self, target, reduction, 0);
   });
   m.impl(name + "_backward",
          [derivative](Value grad_output, Value self, Value target, std::int64_t reduction) {
@@ -139,8 +142,9 @@ void register_plain(Registry& m, const std::string& name, const Pointwise& loss,
 // As above with a parameter, `beta` or `delta`, at the end.
 void register_with_parameter(Registry& m, const std::string& name, const Pointwise& loss,
                              const Pointwise& derivative) {
-  m.impl(name, [loss](Value self, Value target, std::int64_t reduction, double parameter) {
-    return loss_of(loss, self, target, reduction, parameter);
+  m.impl(name, [loss](Context& context, Value self, Value target, std::int64_t reduction,
+                      double parameter) {
+    return loss_of(context, loss, self, target, reduction, parameter);
   });
   m.impl(name + "_backward", [derivative](Value grad_output, Value self, Value target,
                                           std::int64_t reduction, double parameter) {
@@ -158,7 +162,7 @@ Value weighted(Value losses, const MaybeValue& weight) {
 // log(x), but at least -100, so that a certain and wrong prediction has a finite loss.
 Value bounded_log(Value log) { return hlo::maximum(log, hlo::full_like(log, -100)); }
 
-Value binary_cross_entropy(Value self, Value target, const MaybeValue& weight,
+Value binary_cross_entropy(Context& context, Value self, Value target, const MaybeValue& weight,
                            std::int64_t reduction) {
   const Operands in = operands_of(self, target, "binary_cross_entropy");
   const Value log_one = bounded_log(hlo::log(in.self));
@@ -166,7 +170,7 @@ Value binary_cross_entropy(Value self, Value target, const MaybeValue& weight,
   const Value zero_part =
       hlo::multiply(hlo::subtract(in.target, hlo::full_like(in.target, 1)), log_zero);
   const Value losses = hlo::subtract(zero_part, hlo::multiply(in.target, log_one));
-  return convert(reduce_losses(weighted(losses, weight), reduction), in.result);
+  return convert(reduce_losses(context, weighted(losses, weight), reduction), in.result);
 }
 
 Value binary_cross_entropy_backward(Value grad_output, Value self, Value target,
@@ -181,8 +185,9 @@ Value binary_cross_entropy_backward(Value grad_output, Value self, Value target,
 }
 
 // (1 - target) * x + (1 + (pos_weight - 1) * target) * softplus(-x)
-Value binary_cross_entropy_with_logits(Value self, Value target, const MaybeValue& weight,
-                                       const MaybeValue& pos_weight, std::int64_t reduction) {
+Value binary_cross_entropy_with_logits(Context& context, Value self, Value target,
+                                       const MaybeValue& weight, const MaybeValue& pos_weight,
+                                       std::int64_t reduction) {
   const Operands in = operands_of(self, target, "log_sigmoid_cpu");
   const Value zero = hlo::full_like(in.self, 0);
   const Value one = hlo::full_like(in.self, 1);
@@ -194,7 +199,7 @@ Value binary_cross_entropy_with_logits(Value self, Value target, const MaybeValu
     softplus = hlo::multiply(hlo::add(extra, one), softplus);
   }
   const Value losses = hlo::add(hlo::multiply(hlo::subtract(one, in.target), in.self), softplus);
-  return convert(reduce_losses(weighted(losses, weight), reduction), in.result);
+  return convert(reduce_losses(context, weighted(losses, weight), reduction), in.result);
 }
 
 }  // namespace

@@ -8,7 +8,7 @@ namespace torch_xla::ops {
 enum Reduction : std::int64_t { kNone = 0, kMean = 1, kSum = 2 };
 
 // The losses as they are, their mean or their sum.
-Value reduce_losses(Value losses, std::int64_t reduction);
+Value reduce_losses(const Context& context, Value losses, std::int64_t reduction);
 
 // The gradient that reaches each of the losses, whose sizes are `dims`: `grad_output` is one per
 // loss or one for all.

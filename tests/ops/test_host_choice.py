@@ -202,7 +202,7 @@ _CASES = {
         lambda q, k, v: nnf.scaled_dot_product_attention(q, k, v, is_causal=True),
         [(2, 4, 17, 32)] * 3,
         (),
-        _PRODUCTS,
+        (*_PRODUCTS, "bfloat16"),
     ),
     "attention with a mask of booleans": Case(
         lambda q, k, v: nnf.scaled_dot_product_attention(
@@ -210,7 +210,7 @@ _CASES = {
         ),
         [(2, 4, 17, 32)] * 3,
         (),
-        _PRODUCTS,
+        (*_PRODUCTS, "bfloat16"),
     ),
     "bilinear": Case(
         lambda x: nnf.interpolate(x, scale_factor=2.0, mode="bilinear"),
@@ -219,6 +219,10 @@ _CASES = {
         ("float64",),
     ),
     "sum": Case(lambda x: x.sum() + x.sum(0), [(70, 70)], (), (*_HALVES, "float64")),
+    "sum of a product": Case(lambda x, y: (x * y).sum(), [(260, 260)] * 2, ("sum",)),
+    "mean of all": Case(lambda x: x.abs().mean(), [(260, 260)], ("mean",)),
+    "mse_loss": Case(nnf.mse_loss, [(260, 260)] * 2, ("sum",)),
+    "smooth_l1_loss": Case(nnf.smooth_l1_loss, [(260, 260)] * 2, ("sum",)),
     "mean": Case(lambda x: x.mean((0, 2)), [(20, 30, 40)], ("mean.dim",), (*_HALVES, "float64")),
     "norm": Case(lambda x: torch.linalg.vector_norm(x, dim=1), [(70, 70)], ("linalg_vector_norm",)),
     "prod": Case(lambda x: (1 + x / 64).prod(1), [(70, 70)], ("prod.dim_int",)),
