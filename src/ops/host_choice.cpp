@@ -208,15 +208,25 @@ bool function_of_doubles(const Call& call) {
 }
 
 using Predicate = bool (*)(const Call&);
+bool never(const Call&) { return false; }
+
+// When PyTorch's kernel is called, and when the one of float32 in place of it.
+struct Predicates {
+  // NOLINTNEXTLINE(google-explicit-constructor): a row of the table is mostly one predicate.
+  Predicates(Predicate own, Predicate of_float32 = never)
+      : host(own), host_in_float32(of_float32) {}
+  Predicate host;
+  Predicate host_in_float32;
+};
 
 // By the names that the registry has.
-const std::unordered_map<std::string_view, Predicate>& predicates() {
-  static const std::unordered_map<std::string_view, Predicate> table = {
+const std::unordered_map<std::string_view, Predicates>& predicates() {
+  static const std::unordered_map<std::string_view, Predicates> table = {
       {"mm", matrix_product},
       {"bmm", product},
       {"addmm", matrix_product},
       {"baddbmm", product},
-      {"linear", linear},
+      {"linear", {linear, linear_in_float32}},
       {"_euclidean_dist", product},
       {"_scaled_dot_product_flash_attention_for_cpu", attention},
       {"_scaled_dot_product_flash_attention_for_cpu_backward", product},
@@ -335,9 +345,8 @@ HostChoice host_choice(const Target& target, const std::string& name,
   if (found == predicates().end()) return HostChoice::kXla;
   const Call call(target, args, frame, reads_second_result);
   if (call.is_empty()) return HostChoice::kXla;
-  if (found->second(call)) return HostChoice::kHost;
-  return name == "linear" && linear_in_float32(call) ? HostChoice::kHostInFloat32
-                                                     : HostChoice::kXla;
+  if (found->second.host(call)) return HostChoice::kHost;
+  return found->second.host_in_float32(call) ? HostChoice::kHostInFloat32 : HostChoice::kXla;
 }
 
 Value chosen_product(const Context& context, Value lhs, Value rhs) {
