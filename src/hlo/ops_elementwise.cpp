@@ -242,6 +242,11 @@ Value convert(Value operand, DType dtype) {
     const Type type{dtype, operand.dims()};
     return select(operand, full(operand.builder(), type, 1.0), full(operand.builder(), type, 0.0));
   }
+  // XLA's CPU compiler makes integers of float32 several at a time, of bfloat16 one by one.
+  const bool is_integer = base::is_integral(dtype) && dtype != DType::kBool;
+  if (operand.dtype() == DType::kBFloat16 && is_integer) {
+    return convert(convert(operand, DType::kFloat32), dtype);
+  }
   return operand.builder().op(kName, {&operand, 1}, Type{dtype, operand.dims()});
 }
 

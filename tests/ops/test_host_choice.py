@@ -314,6 +314,21 @@ _CASES = {
         lambda x, y: torch.atan2(x, y.abs() + 1), [(400, 100)] * 2, ("atan2",), asked=_FEW
     ),
     "erfinv": Case(lambda x: torch.erfinv(x.tanh() * 0.5), [(400, 100)], ("erfinv",), asked=_FEW),
+    **{
+        name: Case(function, [(400, 100)], (name,), asked=_FEW)
+        for name, function in (
+            ("atanh", lambda x: torch.atanh(x.tanh() * 0.5)),
+            ("celu", nnf.celu),
+            ("elu", nnf.elu),
+            ("exp2", torch.exp2),
+            ("log1p", lambda x: torch.log1p(x.abs())),
+            ("tan", lambda x: torch.tan(x / 4)),
+        )
+    },
+    "logcumsumexp of columns": Case(lambda x: x.logcumsumexp(0), [(70, 30)], ("logcumsumexp",)),
+    "cummax of columns": Case(
+        lambda x: x.cummax(0).values, [(70, 70)], ("cummax",), _HALVES, asked=_HALVES
+    ),
     "lgamma": Case(lambda x: torch.lgamma(x.abs() + 1), [(400, 100)], ("lgamma",), asked=_FEW),
     "remainder": Case(lambda x: x % 3.5, [(400, 100)], ("remainder.Scalar",), asked=_FEW),
     "fmod": Case(
@@ -356,6 +371,43 @@ _CASES = {
         ("float32", "float64"),
     ),
 }
+
+
+# What has no gradient, or none of each operand: the call, and its operators.
+_FORWARD = {
+    "bucketize": (lambda x: torch.bucketize(x, torch.sort(x[0])[0]), "bucketize.Tensor"),
+    "searchsorted": (lambda x: torch.searchsorted(x.sort(1)[0], x), "searchsorted.Tensor"),
+    "floor_divide": (lambda x: torch.floor_divide(x, x.flip(0)), "floor_divide"),
+    "floor_divide by a number": (lambda x: torch.floor_divide(x, 0.3), "floor_divide"),
+    "igamma": (lambda x: torch.igamma(x.abs() + 0.1, x.flip(0).abs()), "igamma"),
+    "mode": (lambda x: x.double().round().mode(0)[0], "mode"),
+    "zeta": (lambda x: torch.special.zeta(x.abs() + 1.5, x.flip(0).abs() + 1), "special_zeta"),
+    "zeta of a number": (
+        lambda x: torch.special.zeta(2.5, x.abs() + 1),
+        "special_zeta.self_scalar",
+    ),
+    "polynomial": (
+        lambda x: torch.special.hermite_polynomial_he(x, 4),
+        "special_hermite_polynomial_he.n_scalar",
+    ),
+    "cdist": (lambda x: torch.cdist(x.double(), x.double(), p=1), "_cdist_forward"),
+}
+
+
+@pytest.mark.parametrize("name", _FORWARD)
+def test_the_same_values(name):
+    torch.manual_seed(0)
+    function, operator = _FORWARD[name]
+    x = torch.randn(200, 190)
+    got = function(x.to("xla"))
+    assert operator in calls_in([got])
+    torch.testing.assert_close(got.cpu(), function(x), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int32, torch.int64])
+def test_integers_of_bfloat16(dtype):
+    x = torch.tensor([0.0, -0.9, 1.5, 99.9, 120.5, -0.0], dtype=torch.bfloat16)
+    assert torch.equal(x.to("xla").to(dtype).cpu(), x.to(dtype))
 
 
 def calls_in(tensors: list[torch.Tensor]) -> set[str]:
