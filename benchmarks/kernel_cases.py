@@ -355,6 +355,36 @@ def _add_elementwise() -> None:
     _add("remainder", torch.remainder, two, *counts)
 
 
+def _add_rarer() -> None:
+    counts = ((4096,), (65536,), (1 << 20,))
+    scans = ((32, 64), (128, 512), (256, 2048))
+
+    def one(n: int) -> Operands:
+        return [torch.rand(n) * 0.8 + 0.1]
+
+    with_gradient = {
+        "tan": torch.tan,
+        "log1p": torch.log1p,
+        "exp2": torch.exp2,
+        "atanh": torch.atanh,
+        "elu": nnf.elu,
+        "ndtri": torch.special.ndtri,
+    }
+    without = {
+        "floor_divide": lambda x: torch.floor_divide(x, 0.3),
+        "igamma": lambda x: torch.igamma(x, x),
+        "zeta": lambda x: torch.special.zeta(x + 1, x),
+        "bessel_j1": torch.special.bessel_j1,
+        "hermite_polynomial_he": lambda x: torch.special.hermite_polynomial_he(x, 4),
+        "bucketize": lambda x: torch.bucketize(x, x[:64].sort().values),
+        "to int": lambda x: (x * 100).int(),
+    }
+    for name, function in (with_gradient | without).items():
+        _add(name, function, one, *counts, has_gradient=name in with_gradient)
+    _add("logcumsumexp of columns", lambda x: x.logcumsumexp(0), _randn, *scans)
+    _add("cummax of columns", lambda x: x.cummax(0).values, _randn, *scans)
+
+
 def _add_losses() -> None:
     def classes(n: int, c: int) -> Operands:
         return [torch.randn(n, c), torch.randint(c, (n,))]
@@ -410,6 +440,7 @@ for _register in (
     _add_indexing,
     _add_linear_algebra,
     _add_elementwise,
+    _add_rarer,
     _add_losses,
     _add_recurrence,
 ):

@@ -185,7 +185,7 @@ bool scan(const Call& call) { return call.is_large() && is_number(call) && is_of
 // Here each step costs so much that no size is too small.
 bool costly_scan(const Call& call) { return is_number(call) && is_of_rows(call, 1); }
 bool extremum_scan(const Call& call) {
-  return costly_scan(call) || (call.is_half() && call.is_large());
+  return costly_scan(call) || (is_number(call) && call.is_large(kLeastForSlowFunctions));
 }
 
 // XLA's sort calls a comparison for each pair, of float64 by integers; columns it transposes.
@@ -205,6 +205,9 @@ bool function(const Call& call) {
 }
 bool slow_function(const Call& call) {
   return (call.is_wide() || call.is_half()) && call.is_large(kLeastForSlowFunctions);
+}
+bool slowest_function(const Call& call) {
+  return (call.is_wide() || call.is_half()) && call.is_large(kLeastForSlowest);
 }
 bool function_of_doubles(const Call& call) {
   return call.is_double() && call.is_large(kLeastForFunctions);
@@ -315,7 +318,7 @@ const std::unordered_map<std::string_view, Predicates>& predicates() {
       {"asin", slow_function},
       {"atan", function},
       {"atan2", slow_function},
-      {"atanh", function},
+      {"atanh", slow_function},
       {"binary_cross_entropy_with_logits", function},
       {"celu", function},
       {"cos", function},
@@ -324,7 +327,7 @@ const std::unordered_map<std::string_view, Predicates>& predicates() {
       {"elu", function},
       {"erfinv", slow_function},
       {"exp2", function},
-      {"floor_divide", function},
+      {"floor_divide", slow_function},
       {"fmod.Scalar", slow_function},
       {"fmod.Tensor", slow_function},
       {"igamma", slow_function},
@@ -338,11 +341,11 @@ const std::unordered_map<std::string_view, Predicates>& predicates() {
       {"softplus", function},
       {"softplus_backward", function},
       {"tan", function},
-      {"special_bessel_j0", function},
-      {"special_bessel_j1", function},
-      {"special_bessel_y0", function},
-      {"special_bessel_y1", function},
-      {"special_ndtri", function},
+      {"special_bessel_j0", slow_function},
+      {"special_bessel_j1", slow_function},
+      {"special_bessel_y0", slow_function},
+      {"special_bessel_y1", slow_function},
+      {"special_ndtri", slowest_function},
       {"special_zeta", slow_function},
       {"special_zeta.other_scalar", slow_function},
       {"special_zeta.self_scalar", slow_function},
