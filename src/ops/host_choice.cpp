@@ -200,14 +200,12 @@ bool values_and_places(const Call& call) {
 }
 
 // XLA calls the C library for each element, or evaluates a formula of another slow function.
-bool function(const Call& call) {
-  return (call.is_wide() || call.is_half()) && call.is_large(kLeastForFunctions);
-}
+bool function(const Call& call) { return floating(call) && call.is_large(kLeastForFunctions); }
 bool slow_function(const Call& call) {
-  return (call.is_wide() || call.is_half()) && call.is_large(kLeastForSlowFunctions);
+  return floating(call) && call.is_large(kLeastForSlowFunctions);
 }
 bool slowest_function(const Call& call) {
-  return (call.is_wide() || call.is_half()) && call.is_large(kLeastForSlowest);
+  return floating(call) && call.is_large(kLeastForSlowest);
 }
 bool function_of_doubles(const Call& call) {
   return call.is_double() && call.is_large(kLeastForFunctions);
