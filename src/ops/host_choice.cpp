@@ -391,6 +391,16 @@ const std::unordered_map<std::string_view, Predicates>& predicates() {
   return table;
 }
 
+// What PyTorch's kernel gives where it is chosen over XLA for a call within an operator.
+std::optional<Value> called_if_chosen(const Context& context, const std::string& name,
+                                      const std::array<graph::Attribute, 2>& given,
+                                      std::span<const Value> operands, const Shape& result) {
+  const std::array args{&given[0], &given[1]};
+  const Frame frame{operands, {}, {}, {}};
+  if (host_choice(context, name, args, frame, false) == HostChoice::kXla) return std::nullopt;
+  return call_on_host(name, context.builder, args, frame, {result})[0];
+}
+
 }  // namespace
 
 HostChoice host_choice(const Target& target, const std::string& name,
@@ -406,30 +416,17 @@ HostChoice host_choice(const Target& target, const std::string& name,
 }
 
 Value chosen_product(const Context& context, Value lhs, Value rhs) {
-  const std::string name = "mm";
-  const graph::Attribute first = graph::Operand{0};
-  const graph::Attribute second = graph::Operand{1};
-  const std::array args{&first, &second};
-  const std::array operands{lhs, rhs};
-  const Frame frame{operands, {}, {}, {}};
-  if (host_choice(context, name, args, frame, false) == HostChoice::kXla) {
-    return contract(lhs, rhs, {{}, {}, {1}, {0}});
-  }
-  const Shape result{lhs.dtype(), {lhs.dim(0), rhs.dim(1)}};
-  return call_on_host(name, context.builder, args, frame, {result})[0];
+  const std::optional<Value> called =
+      called_if_chosen(context, "mm", {graph::Operand{0}, graph::Operand{1}}, std::array{lhs, rhs},
+                       {lhs.dtype(), {lhs.dim(0), rhs.dim(1)}});
+  return called.has_value() ? *called : contract(lhs, rhs, {{}, {}, {1}, {0}});
 }
 
 Value chosen_sum(const Context& context, Value operand) {
-  const std::string name = "sum";
-  const graph::Attribute tensor = graph::Operand{0};
-  const graph::Attribute dtype;
-  const std::array args{&tensor, &dtype};
-  const std::array operands{operand};
-  const Frame frame{operands, {}, {}, {}};
-  if (host_choice(context, name, args, frame, false) == HostChoice::kXla) {
-    return reduce_sum(operand, wrap_dims({}, operand.rank()));
-  }
-  return call_on_host(name, context.builder, args, frame, {{operand.dtype(), {}}})[0];
+  // The second argument is the dtype, which is the operand's own.
+  const std::optional<Value> called = called_if_chosen(context, "sum", {graph::Operand{0}, {}},
+                                                       std::array{operand}, {operand.dtype(), {}});
+  return called.has_value() ? *called : reduce_sum(operand, wrap_dims({}, operand.rank()));
 }
 
 std::optional<NormalizedBatch> called_batch_norm(const Context& context, Value input,
