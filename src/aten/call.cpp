@@ -53,6 +53,11 @@ std::uint64_t default_float() {
   return static_cast<std::uint64_t>(c10::get_default_dtype_as_scalartype());
 }
 
+// Whether a number goes to the program beside it, so that another value is the same program.
+bool is_data(const Scalar& value) {
+  return !value.is_complex() && !all_numbers_are_special.load(std::memory_order_relaxed);
+}
+
 bool is_cpu_scalar(const at::Tensor& tensor) {
   return tensor.dim() == 0 && tensor.device().is_cpu() && !tensor.is_sparse();
 }
@@ -314,8 +319,7 @@ Call::Numeric Call::number_of(const at::Tensor& cpu_scalar) const {
   }
   number.dtype = to_dtype(cpu_scalar.scalar_type());
   number.is_wrapped = cpu_scalar.unsafeGetTensorImpl()->is_wrapped_number();
-  const bool fits = number.value.is_int() || number.value.is_floating();
-  number.in_slot = fits && !all_numbers_are_special.load(std::memory_order_relaxed);
+  number.in_slot = is_data(number.value);
   number.slot = data_slot(number.value);
   return number;
 }
@@ -324,21 +328,22 @@ Call::Numeric Call::number_of(const c10::IValue& value, Travel travel) const {
   Numeric number;
   number.value = to_scalar(value);
   number.dtype = number.value.dtype();
-  const bool fits = number.value.is_int() || number.value.is_floating();
   number.slot = data_slot(number.value);
   if (travel == Travel::kPromotable) {
     number.slot.mode = graph::SlotMode::kPromotable;
-    number.in_slot = fits;
+    number.in_slot = number.value.is_int() || number.value.is_floating();
   } else {
-    number.in_slot =
-        fits && travel == Travel::kData && !all_numbers_are_special.load(std::memory_order_relaxed);
+    number.in_slot = travel == Travel::kData && is_data(number.value);
   }
   return number;
 }
 
+// A bool is data at once: one that changes, as the last step's "all are done" does, changes once,
+// and what it would fold is an elementwise operand.
 graph::Slot Call::data_slot(const base::Scalar& value) const {
+  const bool is_data_at_once = no_special_scalars_ || value.is_bool();
   return {value.is_floating() ? DType::kFloat64 : DType::kInt64,
-          no_special_scalars_ ? graph::SlotMode::kData : graph::SlotMode::kNumber};
+          is_data_at_once ? graph::SlotMode::kData : graph::SlotMode::kNumber};
 }
 
 graph::Entry Call::make_entry() const {

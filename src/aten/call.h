@@ -56,7 +56,7 @@ class Call {
   void join_device(const Argument& argument, runtime::Device& device);
   Numeric number_of(const at::Tensor& cpu_scalar) const;
   Numeric number_of(const c10::IValue& value, Travel travel) const;
-  // Whether a number goes to the program beside it, so that another value is the same program.
+  // What carries a number beside the program.
   graph::Slot data_slot(const base::Scalar& value) const;
 
   const Operator& op_;

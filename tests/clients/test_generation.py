@@ -92,7 +92,7 @@ def prompt_of(name: str, length: int) -> dict[str, Tensor]:
 
 # The programs of a first call and of one with another prompt length, those of 40 ms included. Beams
 # have three reads a token.
-MOST = {"greedy": (9, 6), "sampling": (9, 6), "beams": (17, 12)}
+MOST = {"greedy": (9, 5), "sampling": (9, 5), "beams": (16, 11)}
 
 
 @pytest.mark.parametrize(

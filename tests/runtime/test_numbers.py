@@ -94,6 +94,36 @@ def test_zeros_that_become_equal_numbers_become_data_together(tensors: list[Tens
     assert [run(tensors, [v] * 12) for v in (0.0, 0.25, 0.5, 1.0, 0.0)] == [1, 1, 0, 0, 0]
 
 
+BOOLS = {
+    "full": lambda x, flag: torch.full((3, 5), flag, device=x.device),
+    "fill_": lambda x, flag: (x > 0).fill_(flag),
+    "masked_fill": lambda x, flag: x.masked_fill(x > 0, flag),
+    "where": lambda x, flag: torch.where(x > 0, flag, x > 1),
+    "mul": lambda x, flag: (x > 0) * flag,
+    "add": lambda x, flag: x + flag,
+    "add of integers": lambda x, flag: x.long() + flag,
+    "eq": lambda x, flag: (x > 0) == flag,
+    "0-dim tensor of the CPU": lambda x, flag: (x > 0) | torch.tensor(flag),
+}
+
+
+@pytest.mark.parametrize("name", BOOLS)
+def test_a_bool_that_changes_is_the_same_program(name: str):
+    """Of `generate`'s last step only that all sequences are done differs from the steps before."""
+    function = BOOLS[name]
+    x = torch.tensor([[0.5, -1.0, 2.0, 0.0, float("nan")]] * 3)
+    on_xla = x.to("xla")
+    torch_xla.sync()
+    compiled = []
+    for flag in (False, False, True):
+        with counted() as counts:
+            got = function(on_xla, flag)
+            torch_xla.sync()
+        compiled.append(counts.compiled)
+        torch.testing.assert_close(got.cpu(), function(x, flag), rtol=0, atol=0, equal_nan=True)
+    assert compiled == [1, 0, 0]
+
+
 def test_parameter_groups_with_rates_of_their_own(tensors: list[Tensor]):
     def train(device: str) -> tuple[list[Tensor], list[int]]:
         parameters = [t.detach().to(device).requires_grad_() for t in tensors]
