@@ -1,6 +1,7 @@
 // One pass over a trace. Whatever is not put among the integers must go into the form.
 #include "graph/sizes.h"
 
+#include <algorithm>
 #include <bit>
 #include <complex>
 #include <string>
@@ -36,7 +37,10 @@ class Reader {
  private:
   void add(const base::Shape& shape) {
     form_.add(static_cast<std::uint64_t>(shape.dtype) << 32 | shape.dims.size());
-    for (const std::int64_t dim : shape.dims) add_integer(dim, true);
+    for (const std::int64_t dim : shape.dims) {
+      form_.add(static_cast<std::uint64_t>(std::min<std::int64_t>(dim, 2)));
+      add_integer(dim, true);
+    }
   }
 
   void add_integer(std::int64_t value, bool is_dimension) {

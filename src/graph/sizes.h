@@ -14,7 +14,8 @@
 namespace torch_xla::graph {
 
 struct Sizes {
-  // Of the operators, how they are connected, dtypes, ranks, and arguments that are no integers.
+  // Of the operators, how they are connected, dtypes, ranks, and arguments that are no integers;
+  // and which dimensions are 0 or 1, of which there is nothing to compute or which broadcast.
   base::Hash128 form;
   // The leaves' dimensions; then for each step the integers of its arguments and the dimensions of
   // its results. Traces of one form have as many.

@@ -3,6 +3,7 @@
 #include <array>
 
 #include "hlo/checks.h"
+#include "hlo/known_nan.h"
 #include "hlo/text.h"
 
 namespace torch_xla::hlo {
@@ -42,13 +43,17 @@ Value conj(Value operand) {
   if (!base::is_complex(operand.dtype())) return unchanged(operand);
   return unary("chlo.conj", operand, kComplexes);
 }
-Value cosh(Value operand) { return unary("chlo.cosh", operand, kFloatsOrComplexes); }
+Value cosh(Value operand) {
+  return past_nan(unary("chlo.cosh", operand, kFloatsOrComplexes), operand);
+}
 Value digamma(Value operand) { return unary("chlo.digamma", operand, kFloats); }
 Value erf(Value operand) { return unary("chlo.erf", operand, kFloats); }
 Value erf_inv(Value operand) { return unary("chlo.erf_inv", operand, kFloats); }
 Value erfc(Value operand) { return wide_unary("chlo.erfc", operand); }
 Value lgamma(Value operand) { return unary("chlo.lgamma", operand, kFloats); }
-Value sinh(Value operand) { return unary("chlo.sinh", operand, kFloatsOrComplexes); }
+Value sinh(Value operand) {
+  return past_nan(unary("chlo.sinh", operand, kFloatsOrComplexes), operand);
+}
 Value square(Value operand) { return unary("chlo.square", operand, kFloatsOrComplexes); }
 
 Value next_after(Value x, Value y) { return binary("chlo.next_after", x, y); }

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "hlo/checks.h"
+#include "hlo/known_nan.h"
 #include "hlo/text.h"
 #include "hlo/undone.h"
 
@@ -71,10 +72,10 @@ Value count_leading_zeros(Value operand) {
   return unary("stablehlo.count_leading_zeros", operand, kIntegers);
 }
 Value exponential(Value operand) {
-  return unary("stablehlo.exponential", operand, kFloatsOrComplexes);
+  return past_nan(unary("stablehlo.exponential", operand, kFloatsOrComplexes), operand);
 }
 Value exponential_minus_one(Value operand) {
-  return unary("stablehlo.exponential_minus_one", operand, kFloatsOrComplexes);
+  return past_nan(unary("stablehlo.exponential_minus_one", operand, kFloatsOrComplexes), operand);
 }
 Value floor(Value operand) { return unary("stablehlo.floor", operand, kFloats); }
 Value imag(Value operand) {
@@ -91,7 +92,9 @@ Value log(Value operand) {
 Value log_plus_one(Value operand) {
   return unary("stablehlo.log_plus_one", operand, kFloatsOrComplexes);
 }
-Value logistic(Value operand) { return unary("stablehlo.logistic", operand, kFloatsOrComplexes); }
+Value logistic(Value operand) {
+  return past_nan(unary("stablehlo.logistic", operand, kFloatsOrComplexes), operand);
+}
 Value negate(Value operand) { return unary("stablehlo.negate", operand, kNumbers); }
 Value not_(Value operand) { return unary("stablehlo.not", operand, kBooleans | kIntegers); }
 Value popcnt(Value operand) { return unary("stablehlo.popcnt", operand, kIntegers); }

@@ -90,6 +90,7 @@ void BoundedGraphs::add(Seen& seen, const graph::Trace& trace, const graph::Size
   if (++seen.num_graphs == 2) seen.is_growing = is_growing;
 }
 
+// Dimensions that are variables are at least 2: others are of another form.
 std::optional<BoundedGraph> BoundedGraphs::bounded(const Seen& seen, const graph::Trace& trace,
                                                    const graph::Sizes& sizes) {
   BoundedGraph graph{.form = sizes.form, .key = {}, .bounds = {}, .values = {}, .numbers = {}};
@@ -99,8 +100,6 @@ std::optional<BoundedGraph> BoundedGraphs::bounded(const Seen& seen, const graph
   graph.bounds.variables.assign(sizes.integers.size(), -1);
   for (std::size_t i = 0; i < sizes.integers.size(); ++i) {
     if (!seen.is_variable[i]) continue;
-    // Sizes below 2 broadcast, or there is nothing to compute.
-    if (sizes.is_dimension[i] && sizes.integers[i] < 2) return std::nullopt;
     std::uint32_t& variable = variables[seen.groups[i]];
     if (variable == kNoVariable) {
       variable = static_cast<std::uint32_t>(values.size());
