@@ -7,6 +7,18 @@
 
 namespace torch_xla::hlo {
 
+// While it lives, programs of this thread are, or are not, for that backend.
+class KnownNanScope {
+ public:
+  explicit KnownNanScope(bool is_left_out);
+  ~KnownNanScope();
+  KnownNanScope(const KnownNanScope&) = delete;
+  KnownNanScope& operator=(const KnownNanScope&) = delete;
+
+ private:
+  const bool before_;
+};
+
 // `result`, such a function of `operand`, where that is a number, else NaN.
 Value past_nan(const Value& result, const Value& operand);
 

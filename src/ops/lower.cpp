@@ -6,6 +6,7 @@
 
 #include "hlo/builder.h"
 #include "hlo/constraint_error.h"
+#include "hlo/known_nan.h"
 #include "hlo/ops.h"
 #include "hlo/partitioned.h"
 #include "ops/bounded.h"
@@ -197,6 +198,7 @@ Program lower(const graph::Trace& trace, const Target& target, std::span<const D
               const Numbers& numbers, const Partition& partition, const Bounds* bounds) {
   const base::Sharding* const whole = find_whole(trace, partition);
   const hlo::PartitionedScope scope(whole);
+  const hlo::KnownNanScope nans(target.platform == "cpu" && !target.is_exported);
   return Module(trace, target, donations, numbers, partition, whole, bounds).run();
 }
 
