@@ -1,5 +1,5 @@
-"""NaN that the compiler knows before the program runs, as a mean of nothing, stays NaN in whatever is
-fused with it (docs/dev/known_nan.md)."""
+"""NaN that the compiler knows before the program runs, as a mean of nothing, stays NaN in whatever
+is fused with it (docs/dev/known_nan.md)."""
 
 from __future__ import annotations
 

@@ -252,6 +252,21 @@ def test_sizes_that_grow_are_bounded_by_default():
     assert run(FUNCTIONS["sum"], range(10, 60, 10)) == 5
 
 
+def test_a_first_step_with_all_rows_leaves_the_later_ones_bounded():
+    """A prompt's step reads all of its tokens, the later ones the last token alone."""
+
+    def prompt(x: Tensor) -> Tensor:
+        return x[:, -x.shape[1] :].clone() * 2
+
+    def last(x: Tensor) -> Tensor:
+        return x[:, -1:].clone() * 2
+
+    assert run(prompt, range(6, 7)) == 1
+    assert run(last, range(7, 20)) == 2
+    assert run(prompt, range(9, 10)) <= 1
+    assert run(last, range(20, 30)) == 0
+
+
 @pytest.mark.parametrize(("dynamic", "is_on", "most"), [(True, False, 2), (False, True, 40)])
 def test_compiled_functions_say_whether_sizes_are_bounded(dynamic: bool, is_on: bool, most: int):
     with setting(bounded_sizes=is_on, bounded_growth=is_on):
