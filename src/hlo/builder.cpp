@@ -69,8 +69,10 @@ const InternedType* Builder::intern(const Type& type) {
 }
 
 Value Builder::parameter(const Type& type) {
-  parameters_.push_back({new_value(intern(type)), ""});
-  return parameters_.back().value;
+  const Value value = new_value(intern(type));
+  if (mode_ == Mode::kText) define({}, {}, {&value, 1});
+  parameters_.push_back({value, ""});
+  return value;
 }
 
 void Builder::set_parameter_attribute(std::size_t index, std::string_view name,

@@ -11,7 +11,8 @@ namespace {
 
 Value unary(std::string_view name, const Value& operand, unsigned kinds) {
   require_kind(name, operand, kinds);
-  return operand.builder().op(name, {&operand, 1}, operand.type());
+  const Value taken = unfolded(operand);
+  return operand.builder().op(name, {&taken, 1}, operand.type());
 }
 
 // The plugin has no expansion for floats of 8 bits.
@@ -25,7 +26,7 @@ Value wide_unary(std::string_view name, const Value& operand) {
 Value binary(std::string_view name, const Value& lhs, const Value& rhs) {
   require_same_type(name, lhs, rhs);
   require_kind(name, lhs, kFloats);
-  const std::array operands{lhs, rhs};
+  const std::array operands{unfolded(lhs, {rhs}), rhs};
   return lhs.builder().op(name, operands, lhs.type());
 }
 
@@ -49,7 +50,7 @@ Value cosh(Value operand) {
 Value digamma(Value operand) { return unary("chlo.digamma", operand, kFloats); }
 Value erf(Value operand) { return unary("chlo.erf", operand, kFloats); }
 Value erf_inv(Value operand) { return unary("chlo.erf_inv", operand, kFloats); }
-Value erfc(Value operand) { return wide_unary("chlo.erfc", operand); }
+Value erfc(Value operand) { return past_nan(wide_unary("chlo.erfc", operand), operand); }
 Value lgamma(Value operand) { return unary("chlo.lgamma", operand, kFloats); }
 Value sinh(Value operand) {
   return past_nan(unary("chlo.sinh", operand, kFloatsOrComplexes), operand);

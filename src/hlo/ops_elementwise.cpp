@@ -141,8 +141,12 @@ Value divide(Value lhs, Value rhs) {
     return divide_integers(kName, lhs, rhs, full_like(lhs, -1));
   return binary(kName, lhs, hidden_from(kName, lhs, rhs), kNumbers);
 }
-Value maximum(Value lhs, Value rhs) { return binary("stablehlo.maximum", lhs, rhs, kOrdered); }
-Value minimum(Value lhs, Value rhs) { return binary("stablehlo.minimum", lhs, rhs, kOrdered); }
+Value maximum(Value lhs, Value rhs) {
+  return binary("stablehlo.maximum", unfolded(lhs, {rhs}), rhs, kOrdered);
+}
+Value minimum(Value lhs, Value rhs) {
+  return binary("stablehlo.minimum", unfolded(lhs, {rhs}), rhs, kOrdered);
+}
 Value multiply(Value lhs, Value rhs) {
   static constexpr std::string_view kName = "stablehlo.multiply";
   return binary(kName, lhs, hidden_from(kName, lhs, rhs), kAnything);
@@ -227,7 +231,7 @@ Value clamp(Value min, Value operand, Value max) {
             Show(*bound));
   }
   require_kind(kName, operand, kOrdered);
-  const std::array operands{min, operand, max};
+  const std::array operands{min, unfolded(operand, {min, max}), max};
   return operand.builder().op(kName, operands, operand.type());
 }
 

@@ -30,6 +30,14 @@ FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "log_softmax": lambda x: x.log_softmax(0),
     "logsumexp": lambda x: x.logsumexp(0),
     "logcumsumexp": lambda x: x.logcumsumexp(0),
+    "relu": torch.relu,
+    "clamp": lambda x: x.clamp(-1, 1),
+    "maximum": lambda x: torch.maximum(torch.zeros_like(x), x),
+    "minimum": lambda x: torch.minimum(x, torch.ones_like(x)),
+    "hardsigmoid": functional.hardsigmoid,
+    "i0e": torch.special.i0e,
+    "i1e": torch.special.i1e,
+    "log_ndtr": torch.special.log_ndtr,
     "exp of rsqrt": lambda x: x.rsqrt().exp(),
     "exp of one of two": lambda x: torch.where(x > 0.4, torch.ones_like(x), x).exp(),
     "complex exp": lambda x: torch.view_as_real(torch.complex(x, x).exp()),
@@ -37,11 +45,12 @@ FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "complex sinh": lambda x: torch.complex(x, x).sinh().real,
 }
 HALVES = [torch.bfloat16, torch.float16]
-# The CPU's functions take no complex numbers of halves.
+# The CPU's functions take no complex numbers of halves, and `log_ndtr` no halves.
 CASES = [
     (name, dtype)
     for name in FUNCTIONS
-    for dtype in [torch.float32, torch.float64] + ([] if "complex" in name else HALVES)
+    for dtype in [torch.float32, torch.float64]
+    + ([] if "complex" in name or name == "log_ndtr" else HALVES)
 ]
 
 

@@ -73,6 +73,26 @@ def make_values(shape, dtype, seed, kind="tame"):
     return torch.tensor(picked, dtype=wide).reshape(shape).to(dtype)
 
 
+def born(shape, dtype, seed, device):
+    """A tensor that is made of constants alone, so that the compiler may know its values."""
+    zeros = torch.zeros(shape, dtype=dtype, device=device)
+    nothing = torch.zeros((0, *shape), dtype=dtype, device=device)
+    ways = [
+        lambda: zeros + 1,
+        lambda: torch.arange(zeros.numel(), device=device).reshape(shape).to(dtype),
+        lambda: nothing.prod(0).to(dtype) - nothing.sum(0).to(dtype),
+    ]
+    if dtype.is_floating_point:
+        ways += [
+            lambda: nothing.mean(0),
+            lambda: zeros / 0,
+            lambda: (zeros + 1) / 0,
+            lambda: (zeros - 1) / 0,
+            lambda: torch.where(zeros == 0, zeros / 0, zeros),
+        ]
+    return random.Random(seed).choice(ways)()
+
+
 @dataclass(frozen=True)
 class Fact:
     """What is promised of a tensor's values, beside what tolerance allows."""
@@ -93,6 +113,8 @@ class Run(random_programs.Run):
         self.scope |= {"F": torch.nn.functional, "full": self.full, "nan": nan, "inf": inf}
 
     def make(self, shape, dtype, seed, kind="tame"):
+        if kind == "born":
+            return born(shape, dtype, seed, self.device)
         return make_values(shape, dtype, seed, kind).to(self.device)
 
     def full(self, shape, value, dtype):
@@ -179,7 +201,7 @@ class ValueProgramMaker:
         if self.chance(0.1):
             number = self.rng.choice(["0", "1", "2", "True"])
             return f"full({shape}, {number}, {dtype})"
-        kind = self.rng.choice(["tame", "tame", "wild", "wild", "tiny"])
+        kind = self.rng.choice(["tame", "tame", "wild", "wild", "tiny", "born"])
         return f"make({shape}, {dtype}, {self.rng.randrange(1000)}, {kind!r})"
 
     def number(self) -> str:
@@ -231,7 +253,7 @@ class ValueProgramMaker:
     def add_line(self) -> None:
         if not self.facts or self.chance(0.15):
             name = self.fresh()
-            return self.keep(f"{name} = {self.new_tensor()}", name, Fact())
+            return self.keep_new(name)
         if self.chance(0.15):
             return self.view()
         op = self.rng.choice(OPERATORS)
@@ -241,11 +263,16 @@ class ValueProgramMaker:
             operand = self.operand(op, position, like)
             if not operand:
                 operand = self.fresh()
-                self.keep(f"{operand} = {self.new_tensor(like)}", operand, Fact())
+                self.keep_new(operand, like)
                 if operand not in self.facts or not self.fits(operand, op):
                     return None
             operands.append(operand)
         return self.call(op, operands)
+
+    def keep_new(self, name: str, like: torch.Tensor | None = None) -> None:
+        text = self.new_tensor(like)
+        # The sign of a NaN that was computed is the processor's.
+        self.keep(f"{name} = {text}", name, Fact(has_bits="'born'" not in text))
 
     def view(self) -> None:
         source = self.rng.choice(list(self.facts))
