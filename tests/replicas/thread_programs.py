@@ -17,6 +17,7 @@ import torch_xla
 import torch_xla.core.xla_model as xm
 import torch_xla.distributed.data_parallel as dp
 import torch_xla.runtime as xr
+from torch_xla._replicas import meetings
 
 SIZE = xr.global_runtime_device_count()
 
@@ -28,6 +29,9 @@ def exchanges() -> None:
         for name in ("reductions", "moves", "groups", "functions", "uneven"):
             exchange_programs.CHECKS[name](rank, size)
             exchange_programs.look()
+        for group in meetings._own().process_groups.values():
+            # Several would write one string at the same time (_gloo in meetings.py).
+            assert group._get_backend(torch.device("cpu")).options._threads == 1
         xm.set_replication(device, torch_xla.devices())
         xm.rendezvous("end")
         return rank

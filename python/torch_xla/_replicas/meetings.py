@@ -263,11 +263,12 @@ def _gloo(shared: Any, members: tuple[int, ...]) -> Any:
     rank = members.index(world.global_ordinal())
     options = ProcessGroupGloo._Options()  # type: ignore[attr-defined]
     options._timeout = timeout()
+    # Several that end exchanges at the same time write their names into one std::string without a
+    # lock (ProcessGroupGloo::runLoop of torch 2.13): the process dies, or replicas wait for ever.
+    options._threads = 1
     address = network.own_address()
     try:
-        if address is None:
-            return ProcessGroupGloo(shared, rank, len(members), timeout=timeout())
-        options._devices = [ProcessGroupGloo.create_device(hostname=address)]
+        options._devices = _gloo_devices(address)
         return ProcessGroupGloo(shared, rank, len(members), options)
     except RuntimeError as error:
         raise RuntimeError(
@@ -275,6 +276,18 @@ def _gloo(shared: Any, members: tuple[int, ...]) -> Any:
             f"{address or 'the address of its name'}; GLOO_SOCKET_IFNAME may name another network "
             f"interface: {error}"
         ) from error
+
+
+def _gloo_devices(address: str | None) -> list[Any]:
+    """At that address, else those that c10d chooses by itself."""
+    from torch.distributed import ProcessGroupGloo
+
+    if address is not None:
+        return [ProcessGroupGloo.create_device(hostname=address)]
+    interfaces = os.environ.get("GLOO_SOCKET_IFNAME", "").split(",")
+    if interfaces == [""]:
+        return [ProcessGroupGloo.create_default_device()]
+    return [ProcessGroupGloo.create_device(interface=name) for name in interfaces]
 
 
 def leave() -> None:
