@@ -72,6 +72,9 @@
   X(bool, graph_cuts, "XLA_GRAPH_CUTS", false, kNotInKey,                                          \
     "Compute a large graph that differs in a small part from one that came before in parts, so "   \
     "that the rest is compiled once.")                                                             \
+  X(bool, layer_programs, "XLA_LAYER_PROGRAMS", false, kNotInKey,                                  \
+    "Compute a graph that has equal layers in a row layer by layer, so that a program for one of " \
+    "them is compiled in the place of one for all.")                                               \
   X(std::int64_t, compilation_cache_size, "XLA_COMPILATION_CACHE_SIZE", 2048, kNotInKey,           \
     "How many executables are kept in memory; the least recently used one is dropped.")            \
   X(std::int64_t, compilation_cache_max_megabytes, "XLA_COMPILATION_CACHE_MAX_MB", 0, kNotInKey,   \

@@ -194,14 +194,15 @@ void submit(Device& device, Plan& plan, const std::shared_ptr<Launch>& launch) {
 
 // Plans a read. What it reads that has failed, as the user knows, is computed first if it can be.
 Plan plan_read(Device& device, const ReadValues& read, std::vector<ArrayPtr>& arrays,
-               GraphCuts* cuts = nullptr) {
-  Plan plan = plan_compute(device, read, arrays, cuts);
+               const FindCut& find_cut = nullptr) {
+  Plan plan = plan_compute(device, read, arrays, find_cut);
   while (!plan.lost.empty()) {
     std::vector<Array*> lost;
     for (const graph::DataPtr& data : plan.lost) lost.push_back(static_cast<Array*>(data.get()));
     revive(device, lost);
     const std::vector<graph::Value> values = std::move(plan.values);
-    plan = plan_compute(device, [&](std::vector<graph::NodeRef>&) { return values; }, arrays, cuts);
+    plan = plan_compute(
+        device, [&](std::vector<graph::NodeRef>&) { return values; }, arrays, find_cut);
   }
   return plan;
 }
@@ -258,30 +259,53 @@ std::optional<GraphCall> call_of(const Plan& plan) {
   return call;
 }
 
-GraphCuts* cuts_for(const Device& device) {
-  if (!base::settings().graph_cuts() || device.num_devices() > 1) return nullptr;
-  return &client().programs().graph_cuts();
+FindCut cut_at_layers(const Device& device) {
+  if (!base::settings().layer_programs() || device.num_devices() > 1) return nullptr;
+  return [&programs = client().programs()](const graph::Trace& trace, std::size_t num_new) {
+    return programs.layer_cuts().find(trace, num_new);
+  };
 }
 
-// Computes what comes before the rest of a cut graph, and plans that.
-Plan plan_in_parts(Device& device, const Plan& cut, std::vector<ArrayPtr>& arrays,
-                   std::string_view where) {
+FindCut cut_for_read(const Device& device) {
+  FindCut at_layers = cut_at_layers(device);
+  if (!base::settings().graph_cuts() || device.num_devices() > 1) return at_layers;
+  return [at_layers = std::move(at_layers), &programs = client().programs()](
+             const graph::Trace& trace, std::size_t num_new) {
+    GraphCut cut = at_layers ? at_layers(trace, num_new) : GraphCut();
+    return cut.is_empty() ? programs.graph_cuts().find(trace) : cut;
+  };
+}
+
+// Computes what comes before the rest of a cut graph.
+void compute_parts(Device& device, GraphCut cut, std::string_view where) {
   static base::Counter& count = base::counter("GraphCut");
   count.add();
-  if (debug_level() > 0) {
-    write_explanation(base::str("A graph of ", cut.cut.num_steps, " operations has ",
-                                cut.cut.num_different,
-                                " that differ from those of another: these are computed apart\n"));
+  if (debug_level() > 0) write_explanation(cut.reason + "\n");
+  for (std::vector<graph::Value>& part : cut.parts) {
+    const std::vector<graph::Value> values = std::move(part);
+    std::vector<ArrayPtr> arrays;
+    Plan plan = plan_read(device, [&](std::vector<graph::NodeRef>&) { return values; }, arrays);
+    if (!plan.is_empty()) run(device, std::move(plan), where, RunKind::kRead);
   }
-  for (const std::vector<graph::Value>& part : cut.cut.parts) compute(device, part, where);
-  const auto values = [&cut](std::vector<graph::NodeRef>&) { return cut.values; };
-  return plan_read(device, values, arrays);
+}
+
+// Plans a barrier. Where a part of it fails, all is computed as one: the failure is told then, and
+// what can be computed without it is.
+Plan plan_barrier(Device& device, std::string_view where) {
+  Plan plan = plan_sync(device, cut_at_layers(device));
+  if (plan.cut.is_empty()) return plan;
+  try {
+    compute_parts(device, std::move(plan.cut), where);
+  } catch (const base::Error&) {
+    // The values are as they were.
+  }
+  return plan_sync(device);
 }
 
 }  // namespace
 
 void sync(Device& device, bool wait_for_values, std::string_view where, RunKind kind) {
-  Plan plan = plan_sync(device);
+  Plan plan = plan_barrier(device, where);
   fill(plan.births);
   const ArrayPtr failed = std::move(plan.failed);
   ArrayPtr output;
@@ -300,8 +324,12 @@ void sync(Device& device, bool wait_for_values, std::string_view where, RunKind 
 
 std::vector<ArrayPtr> compute(Device& device, const ReadValues& read, std::string_view where) {
   std::vector<ArrayPtr> arrays;
-  Plan plan = plan_read(device, read, arrays, cuts_for(device));
-  if (!plan.cut.is_empty()) plan = plan_in_parts(device, plan, arrays, where);
+  Plan plan = plan_read(device, read, arrays, cut_for_read(device));
+  if (!plan.cut.is_empty()) {
+    const std::vector<graph::Value> values = std::move(plan.values);
+    compute_parts(device, std::move(plan.cut), where);
+    plan = plan_read(device, [&](std::vector<graph::NodeRef>&) { return values; }, arrays);
+  }
   if (!plan.is_empty()) run(device, std::move(plan), where, RunKind::kRead);
   return arrays;
 }

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <utility>
 
-#include "ops/regions.h"
+#include "base/error.h"
 
 namespace torch_xla::runtime {
 namespace {
@@ -37,57 +37,42 @@ base::Hash128 form_of(const Trace& trace) {
   return hasher.finish();
 }
 
-bool exchanges(const Trace& trace) {
-  return std::ranges::any_of(
-      trace.steps, [](const Trace::Step& step) { return ops::exchanges(*step.node->entry()); });
-}
-
-// Where each step of a graph is computed.
-enum class Part : std::uint8_t { kRest, kBefore, kBehind };
+// Where each step of a graph is computed, in the order in which that happens.
+enum Part : std::uint32_t { kBefore, kMiddle, kBehind };
 
 class Division {
  public:
   Division(const Trace& trace, const std::vector<bool>& differs)
-      : trace_(trace), parts_(trace.steps.size(), Part::kRest) {
+      : trace_(trace), parts_(trace.steps.size(), kMiddle) {
     for (std::uint32_t i = 0; i < parts_.size(); ++i) {
-      if (parts_[i] == Part::kBefore) continue;
+      if (parts_[i] == kBefore) continue;
       const bool reads_behind = std::ranges::any_of(sources_of(i), [&](const Source& source) {
-        return !source.is_leaf && parts_[source.index] == Part::kBehind;
+        return !source.is_leaf && parts_[source.index] == kBehind;
       });
-      if (reads_behind || (differs[i] && !put_before(i))) parts_[i] = Part::kBehind;
+      if (reads_behind || (differs[i] && !put_before(i))) parts_[i] = kBehind;
     }
   }
 
   // As many as there are.
   bool is_worthwhile() const {
-    const auto num_rest = static_cast<std::size_t>(std::ranges::count(parts_, Part::kRest));
+    const auto num_rest = static_cast<std::size_t>(std::ranges::count(parts_, kMiddle));
     return num_rest >= kLeastRest && 2 * num_rest > parts_.size() && num_rest < parts_.size();
   }
 
-  // What the steps of one part give to other parts, or to whoever asked for the graph.
-  std::vector<graph::Value> given_by(Part part) const {
-    std::set<std::pair<std::uint32_t, std::uint32_t>> outputs;
-    const auto add = [&](const Source& source) { outputs.emplace(source.index, source.output); };
-    const auto is_of_part = [&](const Source& source) {
-      return !source.is_leaf && parts_[source.index] == part;
-    };
-    for (std::uint32_t i = 0; i < parts_.size(); ++i) {
-      if (parts_[i] == part) continue;
-      for (const Source& source : sources_of(i)) {
-        if (is_of_part(source)) add(source);
-      }
-    }
-    for (const Source& root : trace_.roots) {
-      if (is_of_part(root)) add(root);
-    }
-    std::vector<graph::Value> values;
-    for (const auto& [step, output] : outputs) values.push_back({trace_.steps[step].node, output});
-    return values;
+  // All parts but the last.
+  std::vector<std::vector<graph::Value>> first_parts() const {
+    const auto sources = handed_on(trace_, parts_, kBehind + 1, Cheap::kHandedOn);
+    std::vector<std::vector<graph::Value>> parts;
+    if (has(kBefore)) parts.push_back(values_of(trace_, sources[kBefore]));
+    if (has(kBehind)) parts.push_back(values_of(trace_, sources[kMiddle]));
+    return parts;
   }
 
-  bool has(Part part) const { return std::ranges::find(parts_, part) != parts_.end(); }
-
  private:
+  bool has(Part part) const {
+    return std::ranges::find(parts_, std::uint32_t{part}) != parts_.end();
+  }
+
   std::span<const Source> sources_of(std::uint32_t step) const {
     return std::span(trace_.sources)
         .subspan(trace_.steps[step].first_source,
@@ -101,17 +86,17 @@ class Division {
     std::set<std::uint32_t> seen = {step};
     for (std::size_t next = 0; next < found.size(); ++next) {
       for (const Source& source : sources_of(found[next])) {
-        if (source.is_leaf || parts_[source.index] == Part::kBefore) continue;
+        if (source.is_leaf || parts_[source.index] == kBefore) continue;
         if (seen.insert(source.index).second) found.push_back(source.index);
       }
       if (found.size() > most) return false;
     }
-    for (const std::uint32_t each : found) parts_[each] = Part::kBefore;
+    for (const std::uint32_t each : found) parts_[each] = kBefore;
     return true;
   }
 
   const Trace& trace_;
-  std::vector<Part> parts_;
+  std::vector<std::uint32_t> parts_;
 };
 
 }  // namespace
@@ -140,10 +125,10 @@ GraphCut GraphCuts::find(const Trace& trace) {
   if (!differs.empty()) {
     const Division division(trace, differs);
     if (division.is_worthwhile() && !exchanges(trace)) {
-      cut.num_different = static_cast<std::size_t>(std::ranges::count(differs, true));
-      cut.num_steps = trace.steps.size();
-      if (division.has(Part::kBefore)) cut.parts.push_back(division.given_by(Part::kBefore));
-      if (division.has(Part::kBehind)) cut.parts.push_back(division.given_by(Part::kRest));
+      cut.parts = division.first_parts();
+      cut.reason = base::str("A graph of ", trace.steps.size(), " operations has ",
+                             std::ranges::count(differs, true),
+                             " that differ from those of another: these are computed apart");
       return cut;
     }
   }

@@ -10,18 +10,10 @@
 
 #include "base/hash.h"
 #include "graph/walk.h"
+#include "runtime/graph_parts.h"
 #include "runtime/lru_map.h"
 
 namespace torch_xla::runtime {
-
-// Values that are to be computed before a graph is, one list after the other.
-struct GraphCut {
-  std::vector<std::vector<graph::Value>> parts;
-  std::size_t num_different = 0;  // steps
-  std::size_t num_steps = 0;
-
-  bool is_empty() const { return parts.empty(); }
-};
 
 // Thread-safe.
 class GraphCuts {

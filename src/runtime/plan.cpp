@@ -330,7 +330,26 @@ void commit_results(Choice& choice, Plan& plan) {
 
 bool set_donors_are_used(bool are_used) { return std::exchange(uses_donors, are_used); }
 
-Plan plan_sync(Device& device) {
+namespace {
+
+// What is new comes first: the steps that it needs, as all of a backward pass, stand together then,
+// and those that update what was there behind them.
+GraphCut find_cut_of(const LiveValues& live, const FindCut& find_cut) {
+  std::vector<graph::Value> ordered;
+  std::size_t num_new = 0;
+  for (const bool is_replacing : {false, true}) {
+    for (std::size_t i = 0; i < live.roots.size(); ++i) {
+      if ((live.owners[i]->settled() != nullptr) == is_replacing) ordered.push_back(live.roots[i]);
+    }
+    if (!is_replacing) num_new = ordered.size();
+  }
+  const graph::Trace trace = graph::walk(ordered);
+  return check_complete(trace) ? GraphCut() : find_cut(trace, num_new);
+}
+
+}  // namespace
+
+Plan plan_sync(Device& device, const FindCut& find_cut) {
   Plan plan;
   LiveValues live;  // freed outside the lock
   Choice choice;
@@ -341,6 +360,8 @@ Plan plan_sync(Device& device) {
   live = collect_live(device, [&](graph::Alias& alias) { settle_computed(alias, plan.garbage); });
   if (live.roots.empty()) return plan;
   check_runs_allowed();
+  if (find_cut) plan.cut = find_cut_of(live, find_cut);
+  if (!plan.cut.is_empty()) return plan;
   plan.freed = forget_arguments_locked(device);
   plan.place = device.launches().reserve();
   choice = choose(device, std::move(live));
@@ -442,7 +463,7 @@ ArrayPtr array_of(const graph::Value& value) {
 }  // namespace
 
 Plan plan_compute(Device& device, const ReadValues& read, std::vector<ArrayPtr>& arrays,
-                  GraphCuts* cuts) {
+                  const FindCut& find_cut) {
   Plan plan;
   std::vector<graph::Value> values;  // freed outside the lock
   std::vector<graph::Value> missing;
@@ -460,7 +481,7 @@ Plan plan_compute(Device& device, const ReadValues& read, std::vector<ArrayPtr>&
   if (!missing.empty()) {
     check_runs_allowed();
     plan.trace = graph::walk(missing);
-    if (cuts != nullptr) plan.cut = cuts->find(plan.trace);
+    if (find_cut) plan.cut = find_cut(plan.trace, plan.trace.roots.size());
     const bool has_failed = check_complete(plan.trace);
     if (has_failed) plan.lost = find_lost(plan.trace);
     if (!plan.cut.is_empty() || !plan.lost.empty()) {

@@ -12,7 +12,7 @@
 #include "runtime/array.h"
 #include "runtime/births.h"
 #include "runtime/executor.h"
-#include "runtime/graph_cuts.h"
+#include "runtime/graph_parts.h"
 #include "runtime/kept_arguments.h"
 #include "runtime/launch_queue.h"
 #include "runtime/recovery.h"
@@ -36,12 +36,12 @@ struct Plan {
   std::vector<graph::Node*> emptied;
   // One of the values that are not in the trace since what they need has failed, or null.
   ArrayPtr failed;
-  // Of a read whose graph is to be computed in parts: what comes first, and the values that are to
-  // be planned once more then. Nothing else is planned.
+  // Of a graph that is to be computed in parts: what comes first. Nothing else is planned, and what
+  // is left is to be planned then.
   GraphCut cut;
   // Of a read of arrays that have failed and can be computed (`origin.h`): likewise.
   std::vector<graph::DataPtr> lost;
-  std::vector<graph::Value> values;
+  std::vector<graph::Value> values;  // that a read asks for, in both cases
   LaunchQueue::Place place;
   // Of a call of a graph: in the place of the trace's leaves that are null.
   ArgumentListPtr kept;
@@ -57,14 +57,15 @@ struct Plan {
 // before.
 bool set_donors_are_used(bool are_used);
 
-// All live values of the device; they are leaves from now on.
-Plan plan_sync(Device& device);
+// All live values of the device; they are leaves from now on, unless `find_cut`, which may be null,
+// has a cut for their graph.
+Plan plan_sync(Device& device, const FindCut& find_cut = nullptr);
 
 // The values that `read` gives (called under the lock), and those that are computed on the way and
 // that someone may ask for later, views aside: they are cheap. `arrays` receives one per value,
-// unless `cuts`, which may be null, has one for the graph.
+// unless the graph is to be cut.
 Plan plan_compute(Device& device, const ReadValues& read, std::vector<ArrayPtr>& arrays,
-                  GraphCuts* cuts = nullptr);
+                  const FindCut& find_cut = nullptr);
 
 // For a program that is known already: the arrays that `read` gives (called under the lock) are its
 // leaves, and the trace has nothing else. Empty when `read` returns false.

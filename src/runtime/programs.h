@@ -17,6 +17,7 @@
 #include "runtime/bounded_graphs.h"
 #include "runtime/compile_cache.h"
 #include "runtime/graph_cuts.h"
+#include "runtime/layers.h"
 #include "runtime/persistent_cache.h"
 #include "runtime/program_spec.h"
 #include "runtime/tiers.h"
@@ -68,6 +69,7 @@ class Programs {
   CompiledProgramPtr find(const base::Hash128& key) { return cache_.find(key); }
 
   GraphCuts& graph_cuts() { return graph_cuts_; }
+  LayerCuts& layer_cuts() { return layer_cuts_; }
   PersistentCache& persistent_cache() { return persistent_cache_; }
   std::size_t size() const { return cache_.size(); }
   // Those that run end well.
@@ -76,6 +78,7 @@ class Programs {
     cache_.clear();
     bounded_graphs_.clear();
     graph_cuts_.clear();
+    layer_cuts_.clear();
   }
   // At a shutdown: ends what goes on by itself, and drops all programs.
   void close();
@@ -97,6 +100,7 @@ class Programs {
   CompileCache cache_;
   BoundedGraphs bounded_graphs_;
   GraphCuts graph_cuts_;
+  LayerCuts layer_cuts_;
   FullCompilations full_compilations_;
   PersistentCache persistent_cache_;
 };
