@@ -70,6 +70,13 @@ TORCH_LIBRARY_FRAGMENT(xla, m) {
       "_recurrence_backward(str cell, Tensor[] grads, Tensor inputs, Tensor hx, Tensor? cx, "
       "Tensor weight_hh, Tensor? bias_hh, Tensor? weight_hr, Tensor output, Tensor? gates, "
       "Tensor? cells, Tensor? places, Tensor? before, bool reverse) -> Tensor[]");
+  // One of an LSTM, of [steps, batch, features], and the gradients of its tensors.
+  m.def(
+      "_lstm_layer(Tensor input, Tensor weight_ih, Tensor weight_hh, Tensor? bias_ih, "
+      "Tensor? bias_hh, Tensor hx, Tensor cx, bool reverse) -> Tensor[]");
+  m.def(
+      "_lstm_layer_backward(Tensor[] grads, Tensor input, Tensor weight_ih, Tensor weight_hh, "
+      "Tensor? bias_ih, Tensor? bias_hh, Tensor hx, Tensor cx, bool reverse) -> Tensor[]");
 }
 
 // Elsewhere a mark is nothing, so that a marked model runs and can be exported.

@@ -20,6 +20,7 @@
 
 #include "aten/registration.h"
 #include "aten/tensor.h"
+#include "runtime/host_kernels.h"
 
 namespace torch_xla::aten {
 namespace {
@@ -144,12 +145,13 @@ variable_list unrolled(const Layer& layer, const Sizes& sizes) {
   return states;
 }
 
-// For the backward pass of a backward pass: the gradients by way of single steps, which are derived
-// as any others.
+// For the backward pass of a backward pass: the gradients of these tensors by way of single steps,
+// which are derived as any others.
 variable_list unrolled_gradients(const Layer& layer, const Sizes& sizes,
+                                 const std::vector<OptionalTensor>& tensors,
                                  const variable_list& grads) {
   variable_list wanted;
-  for (const OptionalTensor& tensor : layer.tensors()) {
+  for (const OptionalTensor& tensor : tensors) {
     if (tensor.has_value() && tensor->requires_grad()) wanted.push_back(*tensor);
   }
   variable_list outputs;
@@ -165,9 +167,19 @@ variable_list unrolled_gradients(const Layer& layer, const Sizes& sizes,
                                                     /*allow_unused=*/true);
   variable_list gradients;
   std::size_t next = 0;
-  for (const OptionalTensor& tensor : layer.tensors()) {
+  for (const OptionalTensor& tensor : tensors) {
     const bool is_wanted = tensor.has_value() && tensor->requires_grad();
     gradients.push_back(is_wanted ? found[next++] : at::Tensor());
+  }
+  return gradients;
+}
+
+// The gradients that there are, and none for tensors that are not.
+variable_list spread(const variable_list& found, const std::vector<OptionalTensor>& tensors) {
+  variable_list gradients;
+  std::size_t next = 0;
+  for (const OptionalTensor& tensor : tensors) {
+    gradients.push_back(tensor.has_value() ? found[next++] : at::Tensor());
   }
   return gradients;
 }
@@ -185,12 +197,7 @@ variable_list loop_gradients(const Layer& layer, const variable_list& saved,
       op.call(layer.cell, grads, layer.inputs, layer.hx, layer.cx, layer.weight_hh, layer.bias_hh,
               layer.weight_hr, saved[kOutput], if_defined(saved[kGates]), if_defined(saved[kCells]),
               if_defined(saved[kPlaces]), if_defined(saved[kBefore]), layer.is_reversed);
-  variable_list gradients;
-  std::size_t next = 0;
-  for (const OptionalTensor& tensor : layer.tensors()) {
-    gradients.push_back(tensor.has_value() ? found[next++] : at::Tensor());
-  }
-  return gradients;
+  return spread(found, layer.tensors());
 }
 
 class Recurrence : public torch::autograd::Function<Recurrence> {
@@ -229,7 +236,8 @@ class Recurrence : public torch::autograd::Function<Recurrence> {
     // Gradients are recorded where they are to be derived.
     variable_list gradients =
         at::GradMode::is_enabled()
-            ? unrolled_gradients(layer, context->saved_data["sizes"].toIntVector(), grads)
+            ? unrolled_gradients(layer, context->saved_data["sizes"].toIntVector(), layer.tensors(),
+                                 grads)
             : loop_gradients(layer, saved, grads);
     gradients.insert(gradients.begin(), at::Tensor());                // cell
     gradients.insert(gradients.end(), {at::Tensor(), at::Tensor()});  // packing, is_reversed
@@ -237,16 +245,106 @@ class Recurrence : public torch::autograd::Function<Recurrence> {
   }
 };
 
+bool is_differentiated(const std::vector<OptionalTensor>& tensors) {
+  return at::GradMode::is_enabled() &&
+         std::ranges::any_of(tensors, [](const OptionalTensor& tensor) {
+           return tensor.has_value() && tensor->requires_grad();
+         });
+}
+
 variable_list run_layer(const Layer& layer, const Packing& packing) {
-  bool is_differentiated = false;
-  for (const OptionalTensor& tensor : layer.tensors()) {
-    is_differentiated |= tensor.has_value() && tensor->requires_grad();
-  }
-  if (!is_differentiated || !at::GradMode::is_enabled()) {
+  if (!is_differentiated(layer.tensors())) {
     return loop(layer, if_defined(packing.places), /*saves=*/false);
   }
   return Recurrence::apply(layer.cell, layer.inputs, layer.hx, layer.cx, layer.weight_hh,
                            layer.bias_hh, layer.weight_hr, packing, layer.is_reversed);
+}
+
+// ---- Layers of an LSTM by oneDNN's kernels ------------------------------------------------------
+
+// The tensors of one in one direction, in this order.
+struct LstmLayer {
+  enum : std::size_t { kInput, kWeightIh, kWeightHh, kBiasIh, kBiasHh, kHx, kCx, kCount };
+  std::vector<OptionalTensor> tensors;
+  bool is_reversed;
+
+  const at::Tensor& at(std::size_t i) const { return *tensors[i]; }
+
+  variable_list run() const {
+    static const auto op = operator_of<std::vector<at::Tensor>(
+        const at::Tensor&, const at::Tensor&, const at::Tensor&, const OptionalTensor&,
+        const OptionalTensor&, const at::Tensor&, const at::Tensor&, bool)>("xla::_lstm_layer");
+    const at::AutoDispatchBelowADInplaceOrView guard;
+    return op.call(at(kInput), at(kWeightIh), at(kWeightHh), tensors[kBiasIh], tensors[kBiasHh],
+                   at(kHx), at(kCx), is_reversed);
+  }
+
+  variable_list gradients(const variable_list& grads) const {
+    static const auto op = operator_of<std::vector<at::Tensor>(
+        at::TensorList, const at::Tensor&, const at::Tensor&, const at::Tensor&,
+        const OptionalTensor&, const OptionalTensor&, const at::Tensor&, const at::Tensor&, bool)>(
+        "xla::_lstm_layer_backward");
+    const at::AutoDispatchBelowADInplaceOrView guard;
+    return spread(op.call(grads, at(kInput), at(kWeightIh), at(kWeightHh), tensors[kBiasIh],
+                          tensors[kBiasHh], at(kHx), at(kCx), is_reversed),
+                  tensors);
+  }
+
+  variable_list unrolled_gradients(const variable_list& grads) const {
+    OptionalTensor bias;
+    if (tensors[kBiasIh].has_value()) bias = at(kBiasIh) + at(kBiasHh);
+    const Layer layer{.cell = "lstm",
+                      .inputs = at::linear(at(kInput), at(kWeightIh), bias),
+                      .hx = at(kHx),
+                      .cx = at(kCx),
+                      .weight_hh = at(kWeightHh),
+                      .bias_hh = {},
+                      .weight_hr = {},
+                      .is_reversed = is_reversed};
+    const Sizes sizes(static_cast<std::size_t>(at(kInput).size(0)), at(kInput).size(1));
+    return aten::unrolled_gradients(layer, sizes, tensors, grads);
+  }
+};
+
+class DerivedLstmLayer : public torch::autograd::Function<DerivedLstmLayer> {
+ public:
+  static variable_list forward(AutogradContext* context, const at::Tensor& input,
+                               const at::Tensor& weight_ih, const at::Tensor& weight_hh,
+                               const OptionalTensor& bias_ih, const OptionalTensor& bias_hh,
+                               const at::Tensor& hx, const at::Tensor& cx, bool is_reversed) {
+    const LstmLayer layer{{input, weight_ih, weight_hh, bias_ih, bias_hh, hx, cx}, is_reversed};
+    variable_list saved;
+    for (const OptionalTensor& tensor : layer.tensors) saved.push_back(plain(tensor));
+    context->save_for_backward(std::move(saved));
+    context->saved_data["is_reversed"] = is_reversed;
+    return layer.run();
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& grads) {
+    LstmLayer layer{{}, context->saved_data["is_reversed"].toBool()};
+    for (const at::Tensor& tensor : context->get_saved_variables()) {
+      layer.tensors.push_back(if_defined(tensor));
+    }
+    variable_list gradients =
+        at::GradMode::is_enabled() ? layer.unrolled_gradients(grads) : layer.gradients(grads);
+    gradients.emplace_back();  // is_reversed
+    return gradients;
+  }
+};
+
+variable_list run_layer(const LstmLayer& layer) {
+  if (!is_differentiated(layer.tensors)) return layer.run();
+  const auto& tensors = layer.tensors;
+  return DerivedLstmLayer::apply(layer.at(0), layer.at(1), layer.at(2), tensors[3], tensors[4],
+                                 layer.at(5), layer.at(6), layer.is_reversed);
+}
+
+// Whether PyTorch's kernels for the CPU can be called for such tensors.
+bool has_lstm_kernel(const at::Tensor& input) {
+  return input.scalar_type() == at::kFloat && at::hasMKLDNN() &&
+         at::globalContext().userEnabledMkldnn() && runtime::has_host_kernels() &&
+         as_xla(input)->xla_device().num_devices() == 1 &&
+         !at::autocast::is_autocast_enabled(at::kXLA);
 }
 
 // ---- Layers of both directions ------------------------------------------------------------------
@@ -276,7 +374,13 @@ struct Network {
 
  private:
   bool has_fitting_params(std::int64_t hidden, std::int64_t state) const;
+  bool is_projected(at::TensorList hx) const { return is_lstm() && hx[0].size(2) != hx[1].size(2); }
+  at::TensorList params_of(std::int64_t index, at::TensorList hx) const {
+    const std::size_t count = 2 + (has_biases ? 2 : 0) + (is_projected(hx) ? 1 : 0);
+    return params.slice(static_cast<std::size_t>(index) * count, count);
+  }
   Layer layer(const at::Tensor& input, at::TensorList hx, std::int64_t index) const;
+  LstmLayer lstm_layer(const at::Tensor& input, at::TensorList hx, std::int64_t index) const;
 };
 
 bool is_ours(const at::Tensor& tensor, const at::Tensor& like) {
@@ -346,15 +450,13 @@ at::Tensor cast(const at::Tensor& weight) {
 }
 
 Layer Network::layer(const at::Tensor& input, at::TensorList hx, std::int64_t index) const {
-  const bool is_projected = is_lstm() && hx[0].size(2) != hx[1].size(2);
-  const std::size_t count = 2 + (has_biases ? 2 : 0) + (is_projected ? 1 : 0);
-  const at::TensorList mine = params.slice(static_cast<std::size_t>(index) * count, count);
+  const at::TensorList mine = params_of(index, hx);
   Layer layer;
   layer.cell = cell;
   layer.hx = hx[0].select(0, index);
   if (is_lstm()) layer.cx = hx[1].select(0, index);
   layer.weight_hh = cast(mine[1]);
-  if (is_projected) layer.weight_hr = cast(mine[count - 1]);
+  if (is_projected(hx)) layer.weight_hr = cast(mine.back());
   layer.is_reversed = index % num_directions() == 1;
   OptionalTensor bias;
   if (has_biases) {
@@ -367,13 +469,28 @@ Layer Network::layer(const at::Tensor& input, at::TensorList hx, std::int64_t in
   return layer;
 }
 
+LstmLayer Network::lstm_layer(const at::Tensor& input, at::TensorList hx,
+                              std::int64_t index) const {
+  const at::TensorList mine = params_of(index, hx);
+  const auto bias = [&](std::size_t i) {
+    return has_biases ? OptionalTensor(mine[i]) : std::nullopt;
+  };
+  return {
+      {input, mine[0], mine[1], bias(2), bias(3), hx[0].select(0, index), hx[1].select(0, index)},
+      index % num_directions() == 1};
+}
+
 Results Network::run(at::Tensor input, at::TensorList hx, const Packing& packing) const {
+  const bool is_called =
+      is_lstm() && !is_projected(hx) && !packing.places.defined() && has_lstm_kernel(input);
   std::vector<variable_list> last(hx.size());
   for (std::int64_t i = 0; i < num_layers; ++i) {
     if (i > 0 && train && dropout != 0) input = at::dropout(input, dropout, /*train=*/true);
     variable_list outputs;
     for (std::int64_t k = 0; k < num_directions(); ++k) {
-      const variable_list results = run_layer(layer(input, hx, i * num_directions() + k), packing);
+      const std::int64_t index = i * num_directions() + k;
+      const variable_list results = is_called ? run_layer(lstm_layer(input, hx, index))
+                                              : run_layer(layer(input, hx, index), packing);
       outputs.push_back(results[0]);
       for (std::size_t s = 0; s < hx.size(); ++s) last[s].push_back(results[1 + s]);
     }

@@ -3,7 +3,7 @@
 // at once; what the derivative knows of a step before the steps behind it are derived is computed
 // for all of them too, so that its loop has two products' work at most. On the CPU a kernel of the
 // host takes a layer of float32 without projections through its steps
-// (aten/recurrence_kernel.cpp).
+// (aten/recurrence_kernel.cpp), and oneDNN's take one of an LSTM, products with the inputs and all.
 // src/aten/recurrences.cpp makes layers into what PyTorch's `lstm`, `gru`, `rnn_tanh` and
 // `rnn_relu` are.
 //
@@ -494,11 +494,101 @@ std::vector<Value> recurrence_backward(Context& context, const std::string& cell
   return results;
 }
 
+// ---- Layers of an LSTM with the products of their inputs ----------------------------------------
+
+struct LstmLayer {
+  Value input;  // [steps, batch, features]
+  Value weight_ih;
+  Value weight_hh;
+  MaybeValue bias_ih;
+  MaybeValue bias_hh;
+  Value hx;
+  Value cx;
+  bool is_reversed;
+
+  // What `recurrence` takes.
+  Value inputs(const Context& context) const {
+    Value rows =
+        convert(chosen_product(context, as_rows(input), transposed(weight_ih)), input.dtype());
+    if (bias_ih.has_value()) {
+      rows = rows + hlo::broadcast_in_dim(*bias_ih + *bias_hh, rows.dims(), {1});
+    }
+    return hlo::reshape(rows, {input.dim(0), input.dim(1), weight_ih.dim(0)});
+  }
+
+  std::vector<Shape> types() const {
+    std::vector<Shape> types;
+    for (const Value& value : values()) types.push_back(value.type());
+    return types;
+  }
+
+  // By PyTorch's kernel (aten/lstm_kernel.cpp).
+  Values call(const char* name, std::span<const Value> more, std::vector<Shape> results) const {
+    hlo::CustomCall custom_call;
+    custom_call.call_target_name = name;
+    custom_call.results = std::move(results);
+    custom_call.backend_config = {{"has_biases", bias_ih.has_value()}, {"reverse", is_reversed}};
+    Values operands = values();
+    operands.insert(operands.end(), more.begin(), more.end());
+    return hlo::custom_call(operands, custom_call);
+  }
+
+ private:
+  Values values() const {
+    Values values = {input, weight_ih, weight_hh};
+    if (bias_ih.has_value()) values.insert(values.end(), {*bias_ih, *bias_hh});
+    values.insert(values.end(), {hx, cx});
+    return values;
+  }
+};
+
+// The output, and the last states. Recorded where a kernel was at hand: the loop is for programs
+// that are exported.
+std::vector<Value> lstm_layer(Context& context, Value input, Value weight_ih, Value weight_hh,
+                              const MaybeValue& bias_ih, const MaybeValue& bias_hh, Value hx,
+                              Value cx, bool reverse) {
+  const LstmLayer layer{input, weight_ih, weight_hh, bias_ih, bias_hh, hx, cx, reverse};
+  if (context.has_host_kernels) {
+    const Shape output{hx.dtype(), {input.dim(0), input.dim(1), hx.dim(1)}};
+    return layer.call("torch_xla.lstm_layer", {}, {output, hx.type(), cx.type()});
+  }
+  return recurrence(context, "lstm", layer.inputs(context), hx, cx, weight_hh, {}, {}, {}, reverse,
+                    /*saves=*/false);
+}
+
+// The gradients of the layer's tensors, in their order.
+std::vector<Value> lstm_layer_backward(Context& context, const std::vector<Value>& grads,
+                                       Value input, Value weight_ih, Value weight_hh,
+                                       const MaybeValue& bias_ih, const MaybeValue& bias_hh,
+                                       Value hx, Value cx, bool reverse) {
+  const LstmLayer layer{input, weight_ih, weight_hh, bias_ih, bias_hh, hx, cx, reverse};
+  if (context.has_host_kernels) {
+    return layer.call("torch_xla.lstm_layer_gradients", grads, layer.types());
+  }
+  const Value inputs = layer.inputs(context);
+  const std::vector<Value> found =
+      recurrence(context, "lstm", inputs, hx, cx, weight_hh, {}, {}, {}, reverse, /*saves=*/true);
+  const std::vector<Value> of_loop =
+      recurrence_backward(context, "lstm", grads, inputs, hx, cx, weight_hh, {}, {}, found[0],
+                          found[3], found[4], {}, {}, reverse);
+  const Value of_rows = as_rows(of_loop[0]);
+  const DType dtype = weight_ih.dtype();
+  const Value of_input = convert(chosen_product(context, of_rows, weight_ih), input.dtype());
+  std::vector<Value> results = {hlo::reshape(of_input, input.dims()),
+                                weight_gradient(context, of_rows, as_rows(input), dtype),
+                                of_loop[3]};
+  if (bias_ih.has_value()) results.insert(results.end(), 2, reduce_sum(of_rows, {0}));
+  results.insert(results.end(), {of_loop[1], of_loop[2]});
+  return results;
+}
+
 }  // namespace
 
 void register_recurrence(Registry& m) {
   m.impl("xla:_recurrence", recurrence);
   m.impl("xla:_recurrence_backward", recurrence_backward);
+  m.impl("xla:_lstm_layer", lstm_layer);
+  m.impl("xla:_lstm_layer_backward", lstm_layer_backward);
 }
 
 }  // namespace torch_xla::ops

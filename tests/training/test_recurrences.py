@@ -98,6 +98,45 @@ def test_projected_lstm(variant):
     check(module, (x,), states_of(module, 2))
 
 
+@pytest.mark.skipif(xr.device_type() != "CPU", reason="the CPU's kernels")
+def test_an_lstm_of_float32_is_pytorchs_kernel_and_a_loop_where_it_is_exported():
+    module = nn.LSTM(3, 4, bidirectional=True).requires_grad_(False)
+    x = torch.randn(5, 2, 3)
+    with torch.no_grad():
+        want = module(x)[0]
+    given = x.to("xla")
+    result = copy.deepcopy(module).to("xla")(given)[0]
+    text, _ = torch_xla._XLAC._export([result], [given])
+    assert "stablehlo.while" in text and "custom_call" not in text
+    assert torch.equal(result.cpu(), want)
+    assert metrics.counter_value("xla::xla:_lstm_layer") == 2
+    metrics.clear_counters()
+    torch._C._set_mkldnn_enabled(False)
+    try:
+        result = copy.deepcopy(module).to("xla")(given)[0]
+    finally:
+        torch._C._set_mkldnn_enabled(True)
+    torch.testing.assert_close(result.cpu(), want)
+    assert metrics.counter_value("xla::xla:_lstm_layer") is None
+
+
+@pytest.mark.skipif(xr.device_type() != "CPU", reason="the CPU's kernels")
+def test_gradients_of_an_lstm_that_is_exported():
+    module = nn.LSTM(3, 4, bias=False).to("xla")
+    x = torch.randn(5, 2, 3, device="xla", requires_grad=True)
+    torch_xla.sync()
+    module(x)[0].square().sum().backward()
+    leaves = [x, *module.parameters()]
+    gradients = [leaf.grad for leaf in leaves]
+    given = [leaf.detach() for leaf in leaves]
+    text, captured = torch_xla._XLAC._export(gradients, given)
+    assert "stablehlo.while" in text and "custom_call" not in text
+    results = ";".join(f"f32[{','.join(map(str, leaf.shape))}]" for leaf in leaves)
+    found = torch.ops.xla._call_module([*given, *captured], text, results)
+    for got, want in zip(found, gradients, strict=True):
+        torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
+
+
 @cells
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_dtypes(cell, dtype):
@@ -245,7 +284,8 @@ def program(cell, length, lengths=None, dtype=torch.float32):
 @cells
 def test_the_program_does_not_grow_with_the_sequence(cell):
     # On the CPU a kernel takes float32 through its steps.
-    loop = "torch_xla.recurrence" if xr.device_type() == "CPU" else "stablehlo.while"
+    kernel = "torch_xla.lstm_layer" if cell == "lstm" else "torch_xla.recurrence"
+    loop = kernel if xr.device_type() == "CPU" else "stablehlo.while"
     short, long = program(cell, 16), program(cell, 128)
     assert short.count("\n") == long.count("\n")
     assert short.count(loop) == 4  # two directions, forward and backward
