@@ -21,16 +21,31 @@ bool KnownNanScope::is_constant(const Value& value) {
   const Builder& builder = value.builder();
   if (builder.mode() == Mode::kTypesOnly) return false;
   // Operands have lower numbers than what is made of them.
-  for (auto id = static_cast<std::uint32_t>(are_constant_.size()); id <= value.id(); ++id) {
-    const Builder::Definition definition = builder.definition(id);
-    const bool is_of_nothing = definition.type != nullptr && definition.type->num_elements() == 0;
-    are_constant_.push_back(is_of_nothing ||
-                            (!definition.name.empty() &&
-                             std::ranges::all_of(definition.operands, [&](std::uint32_t operand) {
-                               return are_constant_[operand];
-                             })));
-  }
+  while (are_constant_.size() <= value.id()) are_constant_.push_back(may_become_one(builder));
   return are_constant_[value.id()];
+}
+
+// Of the first value that is not known yet. Nobody sees in a bool what will be found of it:
+// whatever chooses between a constant and the same one gives that. Nor does an index into a
+// constant matter.
+bool KnownNanScope::may_become_one(const Builder& builder) const {
+  const auto definition = builder.definition(static_cast<std::uint32_t>(are_constant_.size()));
+  const Type* const type = definition.type;
+  if (type != nullptr && (type->num_elements() == 0 || type->dtype == DType::kBool)) return true;
+  if (definition.name.empty()) return false;
+  const auto is_number = [&](std::uint32_t operand) {
+    const Type* const of = builder.definition(operand).type;
+    return of == nullptr || !base::is_integral(of->dtype);
+  };
+  const std::span<const std::uint32_t> operands = definition.operands;
+  const bool is_indexed = type != nullptr && !base::is_integral(type->dtype) &&
+                          std::ranges::any_of(operands, is_number);
+  if (definition.name == "stablehlo.subtract" && !is_indexed && operands[0] == operands[1]) {
+    return true;
+  }
+  return std::ranges::all_of(operands, [&](std::uint32_t operand) {
+    return are_constant_[operand] || (is_indexed && !is_number(operand));
+  });
 }
 
 Value past_nan(const Value& result, const Value& operand) {

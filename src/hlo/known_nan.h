@@ -21,10 +21,12 @@ class KnownNanScope {
   KnownNanScope& operator=(const KnownNanScope&) = delete;
 
   bool is_for_cpu() const { return is_for_cpu_; }
-  // Whether the value is computed of no data.
+  // Whether the compiler may find that no data decide the value.
   bool is_constant(const Value& value);
 
  private:
+  bool may_become_one(const Builder& builder) const;
+
   const bool is_for_cpu_;
   KnownNanScope* const outer_;
   std::vector<bool> are_constant_;  // by the values' ids
