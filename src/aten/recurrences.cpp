@@ -264,7 +264,7 @@ variable_list run_layer(const Layer& layer, const Packing& packing) {
 
 // The tensors of one in one direction, in this order.
 struct LstmLayer {
-  enum : std::size_t { kInput, kWeightIh, kWeightHh, kBiasIh, kBiasHh, kHx, kCx, kCount };
+  enum : std::size_t { kInput, kWeightIh, kWeightHh, kBiasIh, kBiasHh, kHx, kCx };
   std::vector<OptionalTensor> tensors;
   bool is_reversed;
 
@@ -334,9 +334,11 @@ class DerivedLstmLayer : public torch::autograd::Function<DerivedLstmLayer> {
 
 variable_list run_layer(const LstmLayer& layer) {
   if (!is_differentiated(layer.tensors)) return layer.run();
-  const auto& tensors = layer.tensors;
-  return DerivedLstmLayer::apply(layer.at(0), layer.at(1), layer.at(2), tensors[3], tensors[4],
-                                 layer.at(5), layer.at(6), layer.is_reversed);
+  using Of = LstmLayer;
+  return DerivedLstmLayer::apply(layer.at(Of::kInput), layer.at(Of::kWeightIh),
+                                 layer.at(Of::kWeightHh), layer.tensors[Of::kBiasIh],
+                                 layer.tensors[Of::kBiasHh], layer.at(Of::kHx), layer.at(Of::kCx),
+                                 layer.is_reversed);
 }
 
 // Whether PyTorch's kernels for the CPU can be called for such tensors.

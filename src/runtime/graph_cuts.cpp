@@ -46,9 +46,9 @@ class Division {
       : trace_(trace), parts_(trace.steps.size(), kMiddle) {
     for (std::uint32_t i = 0; i < parts_.size(); ++i) {
       if (parts_[i] == kBefore) continue;
-      const bool reads_behind = std::ranges::any_of(sources_of(i), [&](const Source& source) {
-        return !source.is_leaf && parts_[source.index] == kBehind;
-      });
+      const bool reads_behind = std::ranges::any_of(
+          sources_of(trace_, i),
+          [&](const Source& source) { return !source.is_leaf && parts_[source.index] == kBehind; });
       if (reads_behind || (differs[i] && !put_before(i))) parts_[i] = kBehind;
     }
   }
@@ -73,19 +73,13 @@ class Division {
     return std::ranges::find(parts_, std::uint32_t{part}) != parts_.end();
   }
 
-  std::span<const Source> sources_of(std::uint32_t step) const {
-    return std::span(trace_.sources)
-        .subspan(trace_.steps[step].first_source,
-                 trace_.steps[step].node->entry()->operands.size());
-  }
-
   // The step and all that it needs, unless that is much.
   bool put_before(std::uint32_t step) {
     const std::size_t most = parts_.size() / 4;
     std::vector<std::uint32_t> found = {step};
     std::set<std::uint32_t> seen = {step};
     for (std::size_t next = 0; next < found.size(); ++next) {
-      for (const Source& source : sources_of(found[next])) {
+      for (const Source& source : sources_of(trace_, found[next])) {
         if (source.is_leaf || parts_[source.index] == kBefore) continue;
         if (seen.insert(source.index).second) found.push_back(source.index);
       }

@@ -27,6 +27,11 @@ bool is_constant(const Trace& trace, const Source& source) {
 
 }  // namespace
 
+std::span<const Source> sources_of(const Trace& trace, std::uint32_t step) {
+  return std::span(trace.sources)
+      .subspan(trace.steps[step].first_source, trace.steps[step].node->entry()->operands.size());
+}
+
 bool exchanges(const Trace& trace) {
   return std::ranges::any_of(
       trace.steps, [](const Trace::Step& step) { return ops::exchanges(*step.node->entry()); });
@@ -44,11 +49,8 @@ std::vector<std::vector<Source>> handed_on(const Trace& trace,
     if (cheap == Cheap::kComputedAgain && is_constant(trace, source)) return;
     outputs[part].emplace(source.index, source.output);
   };
-  std::size_t next = 0;
   for (std::uint32_t i = 0; i < trace.steps.size(); ++i) {
-    const std::size_t end =
-        trace.steps[i].first_source + trace.steps[i].node->entry()->operands.size();
-    for (; next < end; ++next) add(trace.sources[next], part_of_step[i]);
+    for (const Source& source : sources_of(trace, i)) add(source, part_of_step[i]);
   }
   for (const Source& root : trace.roots) add(root, kRest);
   std::vector<std::vector<Source>> sources(num_parts);

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,9 @@ struct GraphCut {
 // Where a trace is to be cut; `num_new` of its roots, the first ones, take the place of no array.
 // Called under the recording lock.
 using FindCut = std::function<GraphCut(const graph::Trace& trace, std::size_t num_new)>;
+
+// What a step reads.
+std::span<const graph::Source> sources_of(const graph::Trace& trace, std::uint32_t step);
 
 // Whether something of it is exchanged with replicas, which may cut their graphs elsewhere.
 bool exchanges(const graph::Trace& trace);

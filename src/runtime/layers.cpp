@@ -65,12 +65,6 @@ class RowFinder {
  private:
   std::uint32_t num_steps() const { return static_cast<std::uint32_t>(trace_.steps.size()); }
 
-  std::span<const Source> sources_of(std::uint32_t step) const {
-    return std::span(trace_.sources)
-        .subspan(trace_.steps[step].first_source,
-                 trace_.steps[step].node->entry()->operands.size());
-  }
-
   // Those between a call and the next of its kind, the most frequent first: of what stands in each
   // layer once, that is a layer's size.
   std::vector<std::uint32_t> distances() const {
@@ -98,8 +92,8 @@ class RowFinder {
     if (trace_.steps[step].node->entry() != trace_.steps[step + distance].node->entry()) {
       return false;
     }
-    const auto first = sources_of(step);
-    const auto second = sources_of(step + distance);
+    const auto first = sources_of(trace_, step);
+    const auto second = sources_of(trace_, step + distance);
     for (std::size_t k = 0; k < first.size(); ++k) {
       const Source& a = first[k];
       const Source& b = second[k];
@@ -142,7 +136,7 @@ class RowFinder {
     std::unordered_map<std::uint64_t, std::uint32_t> last_readers;
     const std::uint32_t end = std::min(begin + 2 * period, num_steps());
     for (std::uint32_t i = begin; i < end; ++i) {
-      for (const Source& source : sources_of(i)) {
+      for (const Source& source : sources_of(trace_, i)) {
         if (source.is_leaf || i - source.index > period) continue;
         const auto value = static_cast<std::uint64_t>(source.index) << 32 | source.output;
         last_readers[value] = i;
