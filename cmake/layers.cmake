@@ -44,8 +44,23 @@ torch_xla_add_layer(base)
 torch_xla_add_layer(pjrt base)
 torch_xla_add_layer(hlo base)
 torch_xla_add_layer(graph base)
+torch_xla_add_layer(rows base)
 torch_xla_add_layer(ops base hlo graph)
 torch_xla_add_layer(runtime base hlo graph ops pjrt)
+
+# The sources *_rows.cpp again for processors with other instructions: src/rows/choice.cpp asks which
+# there are. They stand behind the others in the closure, so that of what both hold by the same name
+# (templates of the standard library) the linker takes what runs everywhere.
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
+  file(GLOB row_sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/rows/*_rows.cpp")
+  add_library(torch_xla_rows_avx2 OBJECT ${row_sources})
+  set_target_properties(torch_xla_rows_avx2 PROPERTIES POSITION_INDEPENDENT_CODE ON)
+  target_link_libraries(torch_xla_rows_avx2 PUBLIC torch_xla_flags)
+  target_compile_options(torch_xla_rows_avx2 PRIVATE -mavx2 -mfma)
+  target_compile_definitions(torch_xla_rows_avx2 PRIVATE TORCH_XLA_ROWS=avx2)
+  target_compile_definitions(torch_xla_rows PUBLIC TORCH_XLA_AVX2_ROWS)
+  list(APPEND torch_xla_closure_rows torch_xla_rows_avx2)
+endif()
 
 if(TARGET torch_xla_pjrt)
   target_link_libraries(torch_xla_pjrt

@@ -51,6 +51,7 @@ torch_xla_add_test(pjrt)
 # Programs are checked by what the real plugin computes.
 torch_xla_add_test(hlo pjrt)
 torch_xla_add_test(graph)
+torch_xla_add_test(rows)
 torch_xla_add_test(ops pjrt)
 torch_xla_add_test(runtime)
 

@@ -2,7 +2,7 @@
 # folders without torch, and for each minor version of torch, in a folder of its own, libtorch_xla.so
 # of the folder aten (usable from C++ without Python) and the extension module _XLAC.
 
-torch_xla_add_layer(aten base hlo graph ops pjrt runtime)
+torch_xla_add_layer(aten base hlo graph rows ops pjrt runtime)
 if(NOT TARGET torch_xla_aten)
   return()
 endif()
@@ -20,7 +20,7 @@ set(torch_folder "lib/torch-${TORCH_XLA_TORCH_VERSION}")
 
 add_library(torch_xla_core SHARED)
 target_link_libraries(torch_xla_core
-  PRIVATE torch_xla_flags ${torch_xla_closure_runtime} ${CMAKE_DL_LIBS})
+  PRIVATE torch_xla_flags ${torch_xla_closure_runtime} ${torch_xla_closure_rows} ${CMAKE_DL_LIBS})
 install(TARGETS torch_xla_core LIBRARY DESTINATION "torch_xla/${core_folder}")
 
 add_library(torch_xla SHARED)

@@ -26,7 +26,8 @@ LAYERS = {
     "graph": {"base"},
     "ops": {"base", "hlo", "graph"},
     "runtime": {"base", "hlo", "graph", "ops", "pjrt"},
-    "aten": {"base", "graph", "ops", "runtime"},
+    "rows": {"base"},
+    "aten": {"base", "graph", "rows", "ops", "runtime"},
     "python": {"base", "graph", "aten", "runtime"},
 }
 

@@ -4,13 +4,17 @@
 #include <algorithm>
 #include <array>
 
-#include "aten/lanes.h"
+#include "aten/call_arrays.h"
 #include "aten/parallel.h"
-#include "runtime/host_kernels.h"
+#include "rows/lanes.h"
 
 namespace torch_xla::aten {
 namespace {
 
+using rows::TORCH_XLA_ROWS::for_row;
+using rows::TORCH_XLA_ROWS::load;
+using rows::TORCH_XLA_ROWS::store;
+using rows::TORCH_XLA_ROWS::sum_of;
 using runtime::HostCall;
 
 // So much is worth another thread.

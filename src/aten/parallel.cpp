@@ -14,8 +14,6 @@
 namespace torch_xla::aten {
 namespace {
 
-// A thread may be held up by others of the machine, so that each has more than one.
-constexpr std::int64_t kRangesPerThread = 2;
 // Below this, PyTorch's functions of one element run on one thread too.
 constexpr std::int64_t kLeastForThreads = 32768;
 
@@ -70,11 +68,12 @@ void Work::help() noexcept {
 }  // namespace
 
 void in_parallel(const runtime::HostCall& call, std::int64_t count, std::int64_t grain,
-                 const std::function<void(std::int64_t, std::int64_t)>& body) {
+                 const std::function<void(std::int64_t, std::int64_t)>& body,
+                 std::int64_t ranges_per_thread) {
   const auto num_threads =
       count <= grain ? std::int64_t{1} : static_cast<std::int64_t>(call.num_threads());
   if (num_threads == 1) return body(0, count);
-  const std::int64_t most = std::min((count + grain - 1) / grain, kRangesPerThread * num_threads);
+  const std::int64_t most = std::min((count + grain - 1) / grain, ranges_per_thread * num_threads);
   const std::int64_t size = (count + most - 1) / most;
   const auto work = std::make_shared<Work>(count, size, (count + size - 1) / size, &body);
   const std::int64_t num_helpers = std::min(num_threads, work->num_ranges) - 1;

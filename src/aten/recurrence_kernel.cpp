@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "aten/call_arrays.h"
 #include "aten/host_tensor.h"
-#include "aten/lanes.h"
 #include "aten/lanes_math.h"
 #include "aten/parallel.h"
 

@@ -8,7 +8,7 @@ namespace {
 
 constexpr std::int64_t kLeastElements = 4096;
 // Of float32 XLA fuses what stands around, which is worth more while the rows are in a cache.
-constexpr std::int64_t kLeastOfFloatRows = 1 << 19;
+constexpr std::int64_t kLeastOfFloatRows = 1 << 16;
 
 std::tuple<Value, Value, Value> call(const char* name, Value input, const Dims& statistics,
                                      const Parameters& parameters, double eps,

@@ -1,20 +1,30 @@
-// Rows of numbers, several at a time, and the arrays of a call: what host kernels of our own are
-// made of.
+// Rows of numbers, several at a time.
+//
+// What is compiled for several processors (cmake/layers.cmake) includes this, and stands in the
+// namespace TORCH_XLA_ROWS like it: no function of one may be taken for that of another.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <cstring>
 
-#include "runtime/host_kernels.h"
+#ifndef TORCH_XLA_ROWS
+#define TORCH_XLA_ROWS baseline
+#endif
 
-namespace torch_xla::aten {
+namespace torch_xla::rows::TORCH_XLA_ROWS {
 
-// As many numbers as every processor computes with at a time.
+#ifdef __AVX2__
+inline constexpr std::int64_t kBytes = 32;
+#else
+inline constexpr std::int64_t kBytes = 16;
+#endif
+
+// As many numbers as the processor computes with at a time.
 template <typename T>
 struct Lanes {
-  using Type [[gnu::vector_size(16)]] = T;
-  static constexpr std::int64_t kCount = 16 / sizeof(T);
+  using Type [[gnu::vector_size(kBytes)]] = T;
+  static constexpr std::int64_t kCount = kBytes / sizeof(T);
 };
 
 // One number or several lanes of them.
@@ -65,15 +75,4 @@ T sum_of(std::int64_t size, const At& at) {
   return total;
 }
 
-inline std::int64_t count_of(const pjrt::CustomCallArray& array) {
-  std::int64_t count = 1;
-  for (const std::int64_t size : array.dims) count *= size;
-  return count;
-}
-
-template <typename T>
-T* data_of(const pjrt::CustomCallArray& array) {
-  return static_cast<T*>(array.data);
-}
-
-}  // namespace torch_xla::aten
+}  // namespace torch_xla::rows::TORCH_XLA_ROWS
