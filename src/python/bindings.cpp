@@ -79,7 +79,11 @@ runtime::PluginSpec resolve_plugin(const py::function& resolver) {
       result.store = aten::meeting_in(spec[3].cast<c10::intrusive_ptr<c10d::Store>>());
     }
     return result;
-  } catch (const py::error_already_set& error) {
+  } catch (py::error_already_set& error) {
+    if (!error.matches(PyExc_Exception)) {  // an interrupt, which ends what it meets
+      error.restore();
+      python::throw_raised();
+    }
     // The text alone: a Python exception must not travel through threads without the lock.
     base::fail(base::ErrorKind::kRuntime, py::str(error.value()).cast<std::string>());
   }

@@ -36,6 +36,9 @@ void bind_inspection(pybind11::module_& m);
 // Programs that leave the process or come from elsewhere, their memory, traces of what runs.
 void bind_programs(pybind11::module_& m);
 
+// Throws what Python has raised in this thread, so that it reaches Python as it is.
+[[noreturn]] void throw_raised();
+
 // Waits that end with a signal, and the end of the process.
 void bind_interruption(pybind11::module_& m);
 

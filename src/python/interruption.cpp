@@ -26,10 +26,7 @@ bool is_interruptible() { return is_main_thread() && Py_IsInitialized() != 0; }
 // Throws what a signal's handler raised: KeyboardInterrupt, if nobody has installed another.
 void check_signals() {
   const py::gil_scoped_acquire lock;
-  if (PyErr_CheckSignals() == 0) return;
-  python_error raised;
-  raised.persist();
-  throw raised;
+  if (PyErr_CheckSignals() != 0) throw_raised();
 }
 
 // A daemon thread that goes back to Python while the interpreter is taken down would be ended where
@@ -40,6 +37,12 @@ void stay_behind() {
 }
 
 }  // namespace
+
+void throw_raised() {
+  python_error raised;
+  raised.persist();
+  throw raised;
+}
 
 void bind_interruption(py::module_& m) {
   main_thread =

@@ -122,6 +122,29 @@ def test_exit_does_not_wait_for_a_program_that_was_interrupted():
     assert (code, out) == (5, "at the end: 1 0")
 
 
+def test_an_interrupt_while_the_plugin_is_looked_for_is_one():
+    code, out = run("""
+        from torch_xla import _plugins
+        resolve = _plugins.resolve
+
+        def interrupted():
+            _plugins.resolve = resolve
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(10)
+
+        _plugins.resolve = interrupted
+        torch_xla._XLAC._set_plugin_resolver(lambda: _plugins.resolve())
+        try:
+            torch_xla.sync()
+            print("was not interrupted")
+        except KeyboardInterrupt:
+            print("interrupted")
+        check_that_it_works()
+        sys.exit(7)
+    """)
+    assert (code, out) == (7, "interrupted\nat the end: 1 1")
+
+
 def test_an_interrupt_that_nobody_handles_ends_the_process_as_everywhere():
     code, out = run("""
         x = long_to_compile()
