@@ -9,7 +9,8 @@
 #include <exception>
 #include <memory>
 #include <mutex>
-#include <numeric>
+
+#include "aten/call_arrays.h"
 
 namespace torch_xla::aten {
 namespace {
@@ -31,11 +32,6 @@ void set_openmp_threads(int count) {
 int num_openmp_threads() {
   static auto* const get = of_openmp<int()>("omp_get_max_threads");
   return get != nullptr ? get() : 1;
-}
-
-std::int64_t num_elements(const pjrt::CustomCallArray& array) {
-  return std::accumulate(array.dims.begin(), array.dims.end(), std::int64_t{1},
-                         std::multiplies<>());
 }
 
 // Shared with helpers that may come when all is done, and find nothing to do.
@@ -96,10 +92,10 @@ OneThread::~OneThread() {
 
 bool is_small(const runtime::HostCall& call) {
   for (std::size_t i = 0; i < call.num_inputs(); ++i) {
-    if (num_elements(call.input(i)) >= kLeastForThreads) return false;
+    if (count_of(call.input(i)) >= kLeastForThreads) return false;
   }
   for (std::size_t i = 0; i < call.num_outputs(); ++i) {
-    if (num_elements(call.output(i)) >= kLeastForThreads) return false;
+    if (count_of(call.output(i)) >= kLeastForThreads) return false;
   }
   return true;
 }
