@@ -11,7 +11,6 @@ import platform
 import sys
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -25,8 +24,6 @@ _PACKAGES = (
 )
 _VARIABLES = ("PJRT_", "XLA_", "PT_XLA_", "TPU_", "NEURON_", "TF_CPP_", "LIBTPU_", "CPU_NUM_")
 _SIZE = 1024
-# What the kernel does on its own, and where it is asked to (transhuge.rst).
-_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
 
 def _versions() -> str:
@@ -84,19 +81,6 @@ def _conflicts() -> Iterator[str]:
         yield "XLA_USE_BF16 makes floats bfloat16 on the device"
 
 
-def _pages() -> str:
-    """Whether memory that the C library hands out comes in huge pages."""
-    if _XLAC._platform() != "cpu":
-        return "the device's own"
-    mode = _PAGES.read_text() if _PAGES.exists() else ""
-    if "[madvise]" in mode and "malloc.hugetlb=" not in os.environ.get("GLIBC_TUNABLES", ""):
-        return (
-            "of 4 KiB; with GLIBC_TUNABLES=glibc.malloc.hugetlb=1 in the environment steps with "
-            "large intermediate values may be a tenth faster"
-        )
-    return "as large as the system gives"
-
-
 def _settings() -> str:
     named = sorted(n for n in os.environ if n.startswith(_VARIABLES))
     return " ".join(f"{name}={os.environ[name]}" for name in named) or "none"
@@ -110,7 +94,6 @@ _CHECKS: tuple[tuple[str, Callable[[], str]], ...] = (
     ("sum", lambda: _timed("the sum", lambda x: x + 1, 1.5)),
     ("product", lambda: _timed("the product", lambda x: x @ x, _SIZE / 4)),
     ("disk cache", _cache),
-    ("pages", _pages),
     ("conflicts", lambda: "; ".join(_conflicts()) or "none known"),
 )
 

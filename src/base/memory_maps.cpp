@@ -9,6 +9,8 @@
 #include <fstream>
 #include <iterator>
 
+#include "base/kept_blocks.h"
+
 namespace torch_xla::base {
 
 double share_of_memory_maps() {
@@ -32,11 +34,16 @@ void give_back_freed_memory() {
 
 bool can_allocate(std::size_t num_bytes) {
   if (num_bytes == 0) return true;
-  void* const memory =
-      mmap(nullptr, num_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED) return false;
-  munmap(memory, num_bytes);
-  return true;
+  const auto is_mapped = [&] {
+    void* const memory =
+        mmap(nullptr, num_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) return false;
+    munmap(memory, num_bytes);
+    return true;
+  };
+  if (is_mapped()) return true;
+  kept_blocks().let_go();
+  return is_mapped();
 }
 
 }  // namespace torch_xla::base

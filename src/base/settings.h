@@ -75,6 +75,9 @@
   X(bool, layer_programs, "XLA_LAYER_PROGRAMS", false, kNotInKey,                                  \
     "Compute a graph that has equal layers in a row layer by layer, so that a program for one of " \
     "them is compiled in the place of one for all.")                                               \
+  X(bool, keep_freed_memory, "XLA_KEEP_FREED_MEMORY", true, kNotInKey,                             \
+    "On the CPU, keep the memory that a program frees for the next one, until none has been "      \
+    "launched for two seconds. Read once, at the first use of a device.")                          \
   X(std::int64_t, compilation_cache_size, "XLA_COMPILATION_CACHE_SIZE", 2048, kNotInKey,           \
     "How many executables are kept in memory; the least recently used one is dropped.")            \
   X(std::int64_t, compilation_cache_max_megabytes, "XLA_COMPILATION_CACHE_MAX_MB", 0, kNotInKey,   \

@@ -14,6 +14,7 @@
 
 #include "base/error.h"
 #include "base/settings.h"
+#include "pjrt/plugin_memory.h"
 #include "runtime/background.h"
 #include "runtime/create_options.h"
 #include "runtime/host_kernels.h"
@@ -155,6 +156,9 @@ Client::Client(PluginSpec spec, std::shared_ptr<pjrt::Client> client)
       programs_(std::make_unique<Programs>(*this)) {
   std::transform(platform_.begin(), platform_.end(), platform_.begin(),
                  [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  if (platform_ == "cpu" && base::settings().keep_freed_memory()) {
+    pjrt::keep_freed_memory(client_->plugin());
+  }
   if (is_spmd()) {
     devices_.push_back(make_immortal(spec_, 0, client_->devices()));
     return;

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/kept_blocks.h"
 #include "base/log.h"
 #include "base/metrics.h"
 #include "base/settings.h"
@@ -48,6 +49,8 @@ constexpr double kSecondsAhead = 0.1;
 constexpr double kSecondsWithPlugin = 0.01;
 constexpr double kMinWithPlugin = 2;
 constexpr double kMaxWithPlugin = 16;
+// After so much of it, memory that was kept for the next launch goes back.
+constexpr std::chrono::seconds kIdleTime(2);
 
 Time now() { return std::chrono::steady_clock::now(); }
 
@@ -87,6 +90,8 @@ struct LaunchQueue::State : std::enable_shared_from_this<State> {
   void run();
   // How many launches may be unfinished.
   std::uint64_t limit() const;
+  // Blocks until the first slot is settled, or the queue is closing.
+  void await_submitted(std::unique_lock<std::mutex>& lock);
   // Blocks while the plugin has enough.
   void await_room(std::unique_lock<std::mutex>& lock);
   // Blocks, interruptibly, until the launches before number `goal` have been executed.
@@ -106,8 +111,7 @@ void LaunchQueue::State::run() {
   std::unique_lock lock(mutex);
   while (true) {
     await_room(lock);
-    submitted.wait(lock,
-                   [&] { return is_closing || (!slots.empty() && slots.front()->is_settled); });
+    await_submitted(lock);
     if (slots.empty()) return;
     // Else its owner is still at the compiler, and is left behind.
     const bool is_settled = slots.front()->is_settled;
@@ -121,6 +125,7 @@ void LaunchQueue::State::run() {
     }
     forget_finished(lock);
     lock.unlock();
+    base::kept_blocks().keep();
     const Time start = now();
     std::vector<pjrt::Event> events;
     try {
@@ -145,6 +150,17 @@ std::uint64_t LaunchQueue::State::limit() const {
   if (mean_seconds <= 0) return least;
   const double ahead = std::min(kSecondsAhead / mean_seconds, static_cast<double>(most));
   return std::max(static_cast<std::uint64_t>(ahead), least);
+}
+
+void LaunchQueue::State::await_submitted(std::unique_lock<std::mutex>& lock) {
+  const auto is_over = [&] { return is_closing || (!slots.empty() && slots.front()->is_settled); };
+  while (!submitted.wait_for(lock, kIdleTime, is_over)) {
+    if (first_unfinished < num_reserved) continue;
+    lock.unlock();
+    base::kept_blocks().let_go();
+    lock.lock();
+    submitted.wait(lock, is_over);
+  }
 }
 
 void LaunchQueue::State::await_room(std::unique_lock<std::mutex>& lock) {

@@ -351,22 +351,6 @@ def test_doctor_says_what_works(monkeypatch):
     assert lines[1].endswith("FAILED: as plugin")  # told once
 
 
-def test_doctor_says_when_memory_comes_in_small_pages(monkeypatch, tmp_path):
-    from torch_xla import doctor
-
-    mode = tmp_path / "enabled"
-    monkeypatch.setattr(doctor, "_PAGES", mode)
-    monkeypatch.delenv("GLIBC_TUNABLES", raising=False)
-    assert doctor._pages() == "as large as the system gives"
-    mode.write_text("always [madvise] never\n")
-    assert "GLIBC_TUNABLES=glibc.malloc.hugetlb=1" in doctor._pages()
-    monkeypatch.setenv("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1")
-    assert doctor._pages() == "as large as the system gives"
-    monkeypatch.delenv("GLIBC_TUNABLES")
-    mode.write_text("[always] madvise never\n")
-    assert doctor._pages() == "as large as the system gives"
-
-
 def test_doctor_says_that_shared_memory_is_missing(monkeypatch):
     from torch_xla import doctor
 

@@ -3,6 +3,8 @@
 #include <string>
 #include <vector>
 
+#include "base/kept_blocks.h"
+#include "pjrt/plugin_memory.h"
 #include "pjrt_fixture.h"
 
 namespace torch_xla::pjrt {
@@ -46,6 +48,30 @@ TEST(test_cpu_compiler_counts_operations_and_takes_flags) {
   options.env_option_overrides = {{"xla_cpu_enable_fast_math", true}};
   const auto executable = client->compile(add_program(kDonated), options);
   EXPECT_EQ(std::get<float>(executable->cost_analysis().at("flops")), 4.0F);
+}
+
+TEST(test_cpu_plugin_takes_large_buffers_from_kept_blocks) {
+  need_cpu_plugin();
+  constexpr std::size_t kNumbers = std::size_t{1} << 18;
+  base::KeptBlocks& blocks = base::kept_blocks();
+  const auto client = cpu_client();
+  Device* const device = client->addressable_devices()[0];
+  auto before = std::make_unique<Buffer>(upload(device, std::vector<float>(kNumbers, 1)));
+  EXPECT(keep_freed_memory(client->plugin()));
+  EXPECT(keep_freed_memory(client->plugin()));
+  before = nullptr;  // the C library's
+  EXPECT_EQ(blocks.sizes().in_use, std::size_t{0});
+  blocks.keep();
+  {
+    const Buffer small = upload(device, {1, 2});
+    EXPECT_EQ(blocks.sizes().in_use, std::size_t{0});
+    const Buffer large = upload(device, std::vector<float>(kNumbers, 3));
+    EXPECT(blocks.sizes().in_use >= kNumbers * sizeof(float));
+    EXPECT(download(large) == std::vector<float>(kNumbers, 3));
+  }
+  EXPECT_EQ(blocks.sizes().in_use, std::size_t{0});
+  EXPECT(blocks.sizes().kept >= kNumbers * sizeof(float));
+  blocks.let_go();
 }
 
 TEST(test_cpu_errors_have_these_codes_and_words) {

@@ -1,0 +1,72 @@
+// Large blocks of memory that are freed and taken again for each launch of a program. The C library
+// gives such blocks back to the system, which hands out their pages one by one once more, at up to
+// a microsecond for each 4 KiB.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <unordered_map>
+
+namespace torch_xla::base {
+
+// Freed blocks are kept between `keep` and `let_go`. All blocks together, kept or in use, are never
+// more than what was in use at one time since the last `let_go`. All methods are thread-safe, and
+// throw nothing.
+class KeptBlocks {
+ public:
+  // Smaller ones the C library keeps itself.
+  static constexpr std::size_t kLeastBytes = std::size_t{128} << 10;
+  // What blocks are aligned to; those of the C library are in general not.
+  static constexpr std::size_t kAlignment = 4096;
+
+  struct Sizes {
+    std::size_t in_use = 0;
+    std::size_t kept = 0;
+    std::size_t most_in_use = 0;  // since the last `let_go`
+  };
+
+  KeptBlocks() = default;
+  KeptBlocks(const KeptBlocks&) = delete;
+  KeptBlocks& operator=(const KeptBlocks&) = delete;
+  ~KeptBlocks() { let_go(); }
+
+  // So many bytes, of which nothing is known; nullptr where the system has no more.
+  void* allocate(std::size_t num_bytes) noexcept;
+  // False, and nothing is done, if `block` is none of these.
+  bool free(void* block) noexcept;
+  // How large a block is; 0 if it is none of these.
+  std::size_t size_of(const void* block) noexcept;
+
+  void keep() noexcept;
+  void let_go() noexcept;
+  Sizes sizes() noexcept;
+
+  // Held while the process forks.
+  std::mutex& mutex() { return mutex_; }
+
+ private:
+  struct Kept {
+    void* block = nullptr;
+    std::uint64_t age = 0;
+  };
+  using KeptOnes = std::multimap<std::size_t, Kept>;  // by size
+
+  // Under mutex_.
+  void* take(KeptOnes::iterator kept);
+  void unmap_until(std::size_t most_bytes);
+  void* map(std::size_t num_bytes);
+
+  std::mutex mutex_;
+  std::unordered_map<const void*, std::size_t> in_use_;  // with their sizes
+  KeptOnes kept_;
+  Sizes sizes_;
+  std::uint64_t num_kept_ = 0;
+  bool keeps_ = false;
+};
+
+// Those of the process, which are never destroyed.
+KeptBlocks& kept_blocks();
+
+}  // namespace torch_xla::base
