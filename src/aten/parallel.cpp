@@ -6,11 +6,15 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <new>
+#include <thread>
 
 #include "aten/call_arrays.h"
+#include "aten/helpers.h"
 
 namespace torch_xla::aten {
 namespace {
@@ -61,6 +65,16 @@ void Work::help() noexcept {
   }
 }
 
+// The last range of a helper is done soon: to sleep until it is and be woken takes longer.
+void await(const std::atomic<std::int64_t>& count, std::int64_t goal) {
+  constexpr std::chrono::microseconds kSoon(50);
+  const auto end = std::chrono::steady_clock::now() + kSoon;
+  while (count.load(std::memory_order_acquire) < goal && std::chrono::steady_clock::now() < end) {
+    std::this_thread::yield();
+  }
+  for (std::int64_t done = count; done < goal; done = count) count.wait(done);
+}
+
 }  // namespace
 
 void in_parallel(const runtime::HostCall& call, std::int64_t count, std::int64_t grain,
@@ -73,11 +87,16 @@ void in_parallel(const runtime::HostCall& call, std::int64_t count, std::int64_t
   const std::int64_t size = (count + most - 1) / most;
   const auto work = std::make_shared<Work>(count, size, (count + size - 1) / size, &body);
   const std::int64_t num_helpers = std::min(num_threads, work->num_ranges) - 1;
-  for (std::int64_t i = 0; i < num_helpers; ++i) call.schedule([work] { work->help(); });
-  work->help();
-  for (std::int64_t done = work->num_done; done < work->num_ranges; done = work->num_done) {
-    work->num_done.wait(done);
+  const auto help = [work] { work->help(); };
+  try {
+    for (std::int64_t i = 0; i < num_helpers; ++i) {
+      if (!help_elsewhere(help)) call.schedule(help);
+    }
+  } catch (const std::bad_alloc&) {
+    // Then fewer help: those who came already have the caller's `body`.
   }
+  work->help();
+  await(work->num_done, work->num_ranges);
   if (work->error != nullptr) std::rethrow_exception(work->error);
 }
 
