@@ -2,9 +2,12 @@
 // write nothing there. src/ops/scatter_call.cpp emits the calls.
 #include <array>
 #include <functional>
+#include <type_traits>
 
+#include "aten/call_arrays.h"
 #include "aten/parallel.h"
 #include "base/error.h"
+#include "rows/lanes.h"
 #include "runtime/host_kernels.h"
 
 namespace torch_xla::aten {
@@ -16,6 +19,8 @@ using runtime::HostCall;
 // So much is worth another thread.
 constexpr std::int64_t kUpdatesPerThread = 16384;
 constexpr std::int64_t kElementsPerThread = 65536;
+// What is copied and then written to is to stay in a cache.
+constexpr std::int64_t kRangesPerThread = 8;
 
 // What lies before and behind the dimension that the index is along.
 struct Sizes {
@@ -23,6 +28,7 @@ struct Sizes {
   std::int64_t size = 1;     // of that dimension, in the tensor
   std::int64_t updates = 1;  // of that dimension, in the index
   std::int64_t inner = 1;
+  bool are_slices = false;  // the index is a vector, with a place for whole slices
 };
 
 Sizes sizes_of(std::span<const std::int64_t> self, std::span<const std::int64_t> index,
@@ -30,8 +36,9 @@ Sizes sizes_of(std::span<const std::int64_t> self, std::span<const std::int64_t>
   Sizes sizes;
   for (std::size_t i = 0; i < dim; ++i) sizes.outer *= self[i];
   for (std::size_t i = dim + 1; i < self.size(); ++i) sizes.inner *= self[i];
+  sizes.are_slices = index.size() < self.size();
   sizes.size = self[dim];
-  sizes.updates = index[dim];
+  sizes.updates = index[sizes.are_slices ? 0 : dim];
   return sizes;
 }
 
@@ -76,20 +83,61 @@ void write(const HostCall& call, T* out, const Index* index, const T* updates, s
 }
 
 template <typename T, typename Combine>
+void combine_slice(T* to, const T* from, std::int64_t count, Combine combine) {
+  if constexpr (std::is_arithmetic_v<T>) {
+    namespace rows = rows::TORCH_XLA_ROWS;
+    rows::for_row<T>(count, [&]<typename V>(std::int64_t i) {
+      rows::store(to + i, V(combine(rows::load<V>(to + i), rows::load<V>(from + i))));
+    });
+  } else {
+    std::transform(to, to + count, from, to, combine);
+  }
+}
+
+// Copies slices of the tensor and combines what the index has for them: no two threads have one.
+template <typename T, typename Index, typename Combine>
+void write_slices(const HostCall& call, T* out, const T* self, const Index* index, const T* updates,
+                  const Sizes& sizes, Combine combine) {
+  const std::int64_t inner = sizes.inner;
+  const auto write_some = [&](std::int64_t begin, std::int64_t end) {
+    std::copy(self + begin * inner, self + end * inner, out + begin * inner);
+    for (std::int64_t o = begin / sizes.size; o * sizes.size < end; ++o) {
+      const std::int64_t first = begin - o * sizes.size;
+      const std::int64_t last = std::min(end - o * sizes.size, sizes.size);
+      for (std::int64_t i = 0; i < sizes.updates; ++i) {
+        const std::int64_t place = index[i];
+        if (place < 0 || place < first || place >= last) continue;
+        combine_slice(out + (o * sizes.size + place) * inner,
+                      updates + (o * sizes.updates + i) * inner, inner, combine);
+      }
+    }
+  };
+  const std::int64_t grain = kElementsPerThread / std::max<std::int64_t>(inner, 1) + 1;
+  in_parallel(call, sizes.outer * sizes.size, grain, write_some, kRangesPerThread);
+}
+
+template <typename T, typename Combine>
 void scatter_of(const HostCall& call, Combine combine) {
   const auto self = call.input(0);
   const auto index = call.input(1);
   const auto updates = call.input(2);
   const Sizes sizes =
       sizes_of(self.dims, index.dims, static_cast<std::size_t>(call.integer("dim")));
-  T* const out = static_cast<T*>(call.output(0).data);
-  copy(call, out, static_cast<const T*>(self.data), sizes.outer * sizes.size * sizes.inner);
+  T* const out = data_of<T>(call.output(0));
   const std::int64_t step = updates.dims.empty() ? 0 : 1;
-  const T* const values = static_cast<const T*>(updates.data);
+  const auto write_by = [&](const auto* places) {
+    if (sizes.are_slices) {
+      write_slices(call, out, data_of<const T>(self), places, data_of<const T>(updates), sizes,
+                   combine);
+      return;
+    }
+    copy(call, out, data_of<const T>(self), count_of(self));
+    write(call, out, places, data_of<const T>(updates), step, sizes, combine);
+  };
   if (index.dtype == DType::kInt32) {
-    write(call, out, static_cast<const std::int32_t*>(index.data), values, step, sizes, combine);
+    write_by(data_of<const std::int32_t>(index));
   } else {
-    write(call, out, static_cast<const std::int64_t*>(index.data), values, step, sizes, combine);
+    write_by(data_of<const std::int64_t>(index));
   }
 }
 

@@ -44,7 +44,7 @@ Combination adding();
 Value scatter_along(const Context& context, Value self, std::int64_t dim, Value index, Value src,
                     const Combination& combination);
 // The same as a call, where it is better: `src` has the index's sizes or is 0-dim, and `self` has
-// them too but for `dim`.
+// them too but for `dim`. An index of one dimension has a slice of `src` for each element.
 std::optional<Value> called_scatter(const Context& context, Value self, std::int64_t dim,
                                     Value index, Value src, const Combination& combination);
 

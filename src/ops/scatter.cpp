@@ -142,8 +142,11 @@ struct Slices {
         dim(wrap_dim(dim_arg, self.rank())) {}
 
   // Indices that repeat a place write to it in turn; 0-dim tensors are given back as such.
-  Value write(Value input, Value updates, const hlo::BinaryRegion& combine) const {
-    return scatter_slices(input, dim, index, updates, combine);
+  Value write(const Context& context, Value input, Value updates,
+              const Combination& combination) const {
+    const auto called = called_scatter(context, input, dim, index, updates, combination);
+    return called.has_value() ? *called
+                              : scatter_slices(input, dim, index, updates, combination.region);
   }
 };
 
@@ -168,7 +171,8 @@ void check_index_source(const char* op, Value self, std::int64_t dim, Value inde
         ") should be equal to source.size(dim): (", size, "), for dim: ", dim);
 }
 
-Value index_add(Value self, std::int64_t dim, Value index, Value source, const Factor& alpha) {
+Value index_add(const Context& context, Value self, std::int64_t dim, Value index, Value source,
+                const Factor& alpha) {
   check_index_source("index_add_", self, dim, index, source);
   const Slices slices(self, dim, index, source);
   const DType dtype = accumulate_dtype(self.dtype());
@@ -176,7 +180,7 @@ Value index_add(Value self, std::int64_t dim, Value index, Value source, const F
   if (!alpha.is_one) {
     updates = hlo::multiply(updates, broadcast_to(convert(alpha.value, dtype), updates.dims()));
   }
-  const Value out = slices.write(convert(slices.self, dtype), updates, hlo::add);
+  const Value out = slices.write(context, convert(slices.self, dtype), updates, adding());
   return hlo::reshape(convert(out, self.dtype()), self.dims());
 }
 
@@ -225,28 +229,30 @@ Value index_fill(Value self, std::int64_t dim, Value index, Value value) {
 }
 
 void register_index_writes(Registry& m) {
-  m.impl("index_add", [](Value self, std::int64_t dim, Value index, Value source, Factor alpha) {
-    return index_add(self, dim, index, source, alpha);
-  });
-  m.impl("index_copy", [](Value self, std::int64_t dim, Value index, Value source) {
-    check_copy(self, wrap_dim(dim, self.rank()), index, source);
-    const Slices slices(self, dim, index, source);
-    return hlo::reshape(slices.write(slices.self, slices.source, replace), self.dims());
-  });
+  m.impl("index_add",
+         [](Context& context, Value self, std::int64_t dim, Value index, Value source,
+            Factor alpha) { return index_add(context, self, dim, index, source, alpha); });
+  m.impl("index_copy",
+         [](Context& context, Value self, std::int64_t dim, Value index, Value source) {
+           check_copy(self, wrap_dim(dim, self.rank()), index, source);
+           const Slices slices(self, dim, index, source);
+           return hlo::reshape(slices.write(context, slices.self, slices.source, replacing()),
+                               self.dims());
+         });
   m.impl({"index_fill.int_Scalar", "index_fill.int_Tensor"},
          [](Value self, std::int64_t dim, Value index, Value value) {
            return index_fill(self, dim, index, value);
          },
          {.repeats = Repeats::kDeprecated});
-  m.impl("index_reduce", [](Value self, std::int64_t dim, Value index, Value source,
-                            std::string reduce, bool include_self) {
+  m.impl("index_reduce", [](Context& context, Value self, std::int64_t dim, Value index,
+                            Value source, std::string reduce, bool include_self) {
     check_index_source("index_reduce_", self, dim, index, source);
     const Slices slices(self, dim, index, source);
     const DType dtype = accumulate_dtype(self.dtype());
     const Value out = scatter_reduce(
         convert(slices.self, dtype), convert(slices.source, dtype), reduce, include_self,
         [&](Value input, Value updates, const Combination& combination) {
-          return slices.write(input, updates, combination.region);
+          return slices.write(context, input, updates, combination);
         });
     return hlo::reshape(convert(out, self.dtype()), self.dims());
   });

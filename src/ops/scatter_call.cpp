@@ -1,5 +1,7 @@
 // Writes by index as calls of a kernel of ours on the host (src/aten/scatter_kernel.cpp): XLA's CPU
 // backend writes one element after the other, on one thread.
+#include <algorithm>
+
 #include "ops/indexing.h"
 
 namespace torch_xla::ops {
@@ -23,7 +25,7 @@ std::optional<Value> called_scatter(const Context& context, Value self, std::int
   if (!context.has_host_kernels || !is_for_call(combination.call, self.dtype())) {
     return std::nullopt;
   }
-  const std::int64_t updates = index.num_elements();
+  const std::int64_t updates = std::max(index.num_elements(), src.num_elements());
   if (updates < kLeastUpdates || updates < self.num_elements() / kMostPerUpdate) {
     return std::nullopt;
   }
