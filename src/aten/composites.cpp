@@ -8,6 +8,8 @@
 #include <ATen/ExpandUtils.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/_chunk_cat_compositeexplicitautograd_dispatch.h>
+#include <ATen/ops/_fused_rms_norm_compositeimplicitautograd_dispatch.h>
+#include <ATen/ops/_fused_rms_norm_ops.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward_ops.h>
 #include <ATen/ops/linear_backward_ops.h>
@@ -83,6 +85,26 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> linear_backward(c10::DispatchKeyS
   }
   if (output_mask[2]) std::get<2>(grads) = rows.sum(0);
   return grads;
+}
+
+// Where a derivative is wanted, it is that of what PyTorch on the CPU takes it apart into.
+std::tuple<at::Tensor, at::Tensor> fused_rms_norm(c10::DispatchKeySet keys, const at::Tensor& input,
+                                                  at::IntArrayRef normalized_shape,
+                                                  const OptionalTensor& weight,
+                                                  std::optional<double> eps) {
+  const bool has_weight = weight.has_value() && weight->defined();
+  const bool is_ours = as_xla(input) != nullptr && (!has_weight || as_xla(*weight) != nullptr);
+  const bool has_dtypes =
+      input.is_floating_point() && (!has_weight || weight->scalar_type() == input.scalar_type());
+  const bool is_differentiated =
+      has_tangent(input) || (has_weight && has_tangent(*weight)) ||
+      (at::GradMode::is_enabled() && (input.requires_grad() || requires_grad(weight)));
+  if (!is_ours || !has_dtypes || is_differentiated) {
+    return at::compositeimplicitautograd::_fused_rms_norm(input, normalized_shape, weight, eps);
+  }
+  const at::AutoDispatchBelowADInplaceOrView guard;
+  return at::_ops::_fused_rms_norm::redispatch(keys & c10::after_autograd_keyset, input,
+                                               normalized_shape, weight, eps);
 }
 
 bool can_stay_whole(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
@@ -202,6 +224,7 @@ void register_composites(torch::Library& m) {
 
 void register_composites_autograd(torch::Library& m) {
   m.impl("kron.out", kron_out());
+  m.impl("_fused_rms_norm", fused_rms_norm);
   m.impl("linear", linear);
   m.impl("linear_backward", linear_backward);
   m.impl("scaled_dot_product_attention", scaled_dot_product_attention);

@@ -1,4 +1,4 @@
-// Layer normalization with its gradients, and group normalization, as host kernels of our own
+// Layer normalization with its gradients, and others without, as host kernels of our own
 // (rows/normalization_rows.h): PyTorch's can't write where they are told to.
 // src/ops/normalization_call.cpp emits the calls.
 #include <algorithm>
@@ -19,12 +19,14 @@ using runtime::HostCall;
 constexpr std::int64_t kElementsPerThread = 16384;
 constexpr std::int64_t kRangesPerThread = 4;
 
+// Root mean squares come without means.
 template <typename T>
 rows::Normalized<T> rows_of(const HostCall& call) {
+  const bool has_means = call.num_outputs() == 3;
   rows::Normalized<T> of = {.input = data_of<T>(call.input(0)),
                             .out = data_of<T>(call.output(0)),
-                            .means = data_of<T>(call.output(1)),
-                            .rstds = data_of<T>(call.output(2)),
+                            .means = has_means ? data_of<T>(call.output(1)) : nullptr,
+                            .rstds = data_of<T>(call.output(has_means ? 2 : 1)),
                             .size = count_of(call.input(0)) / count_of(call.output(1)),
                             .eps = static_cast<T>(call.real("eps"))};
   std::size_t next = 1;
@@ -125,6 +127,7 @@ const bool registered = [] {
   runtime::add_host_kernel("torch_xla.group_norm", group_norm);
   runtime::add_host_kernel("torch_xla.layer_norm", layer_norm);
   runtime::add_host_kernel("torch_xla.layer_norm_backward", layer_norm_backward);
+  runtime::add_host_kernel("torch_xla.rms_norm", layer_norm);
   return true;
 }();
 

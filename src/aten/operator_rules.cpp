@@ -65,6 +65,7 @@ constexpr OperatorRules kRules[] = {
     {.name = "_foreach_pow.Scalar", .check = check_exponents},
     {.name = "_foreach_pow.ScalarList", .check = check_exponents},
     {.name = "_foreach_sub.List", .check = check_each_alpha},
+    {.name = "_fused_rms_norm.default", .is_kept_whole = true},
     {.name = "_index_put_impl", .reads = {{kWhole}, {kAny}}},  // check_put has looked
     {.name = "_linalg_eigvals", .check_values = check_eigvals},
     {.name = "_linalg_solve_ex", .factors = {"torch.linalg.solve_ex", info_of_results}},

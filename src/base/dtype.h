@@ -46,6 +46,7 @@ inline DTypeKind kind_of(DType dtype) { return dtype_info(dtype).kind; }
 inline int size_bytes(DType dtype) { return dtype_info(dtype).size_bytes; }
 inline bool is_complex(DType dtype) { return kind_of(dtype) == DTypeKind::kComplex; }
 inline bool is_floating(DType dtype) { return kind_of(dtype) == DTypeKind::kFloating; }
+inline bool is_float8(DType dtype) { return is_floating(dtype) && size_bytes(dtype) == 1; }
 // True for bool too, as in PyTorch's `isIntegralType(dtype, /*includeBool=*/true)`.
 inline bool is_integral(DType dtype) { return kind_of(dtype) <= DTypeKind::kSigned; }
 inline bool is_signed_integral(DType dtype) { return kind_of(dtype) == DTypeKind::kSigned; }

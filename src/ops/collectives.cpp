@@ -125,8 +125,6 @@ class Meeting {
   bool has_started_ = false;
 };
 
-bool is_float8(DType dtype) { return base::is_floating(dtype) && base::size_bytes(dtype) == 1; }
-
 // Bits as they are, in a dtype that travels: a copy of complex numbers has one dimension more.
 Value as_carried(Value value) {
   const DType dtype = value.dtype();
@@ -137,7 +135,7 @@ Value as_carried(Value value) {
   }
   if (dtype == DType::kUInt32) return hlo::bitcast_convert(value, DType::kInt32);
   if (dtype == DType::kUInt64) return hlo::bitcast_convert(value, DType::kInt64);
-  return is_float8(dtype) ? hlo::bitcast_convert(value, DType::kUInt8) : value;
+  return base::is_float8(dtype) ? hlo::bitcast_convert(value, DType::kUInt8) : value;
 }
 
 Value from_carried(Value carried, DType dtype) {
@@ -188,7 +186,7 @@ Reduced to_reduced(Value value, const std::string& op) {
   if (dtype == DType::kInt16 || dtype == DType::kUInt16)
     return reduced_as(value, DType::kInt32, op);
   if (dtype == DType::kUInt32) return reduced_as(value, DType::kInt64, op);
-  if (is_float8(dtype)) return reduced_as(value, DType::kFloat32, op);
+  if (base::is_float8(dtype)) return reduced_as(value, DType::kFloat32, op);
   if (dtype == DType::kUInt64) {
     const Value bits = hlo::bitcast_convert(value, DType::kInt64);
     const auto back = [](Value v) { return hlo::bitcast_convert(v, DType::kUInt64); };

@@ -257,13 +257,10 @@ Value trilinear(Value i1, Value i2, Value i3, const Dims& expand1, const Dims& e
 // product is scaled in float32, where XLA finds the hardware's own product of float8 by this form.
 Value scaled_mm(Value self, Value mat2, Value scale_a, Value scale_b, std::optional<Value> bias,
                 std::optional<Value> scale_result, std::optional<DType> out_dtype, bool) {
-  const auto is_float8 = [](Value v) {
-    return base::is_floating(v.dtype()) && base::size_bytes(v.dtype()) == 1;
-  };
   base::check(self.rank() == 2 && mat2.rank() == 2,
               "Inputs must be 2D but got self.dim()=", self.rank(),
               " and mat2.dim()=", mat2.rank());
-  if (!is_float8(self) || !is_float8(mat2)) {
+  if (!base::is_float8(self.dtype()) || !base::is_float8(mat2.dtype())) {
     base::fail(base::ErrorKind::kValue, "_scaled_mm: expected matrices of float8, got ",
                plain_name(self.dtype()), " and ", plain_name(mat2.dtype()));
   }

@@ -2,6 +2,7 @@
 // Half precision is computed in float32; statistics are kept in the parameters' dtype where that is
 // wider than the input's, as PyTorch does on the CPU.
 #include <initializer_list>
+#include <limits>
 #include <numeric>
 #include <optional>
 #include <tuple>
@@ -318,6 +319,11 @@ void check_parameter(const MaybeValue& parameter, const Dims& normalized_shape, 
               " and normalized_shape = ", base::to_string(normalized_shape));
 }
 
+Dims with_ones(Dims sizes, const Dims& dims) {
+  for (const std::int64_t dim : dims) sizes[static_cast<std::size_t>(dim)] = 1;
+  return sizes;
+}
+
 std::tuple<Value, Value, Value> layer_norm(const Context& context, Value input,
                                            const Dims& normalized_shape, const MaybeValue& weight,
                                            const MaybeValue& bias, double eps) {
@@ -326,9 +332,7 @@ std::tuple<Value, Value, Value> layer_norm(const Context& context, Value input,
   check_parameter(bias, normalized_shape, "bias");
   check_implemented(base::is_floating(input.dtype()), "LayerNormKernelImpl", input.dtype());
   if (is_layer_norm_called(context, input, {weight, bias})) {
-    Dims statistics = input.dims();
-    for (const std::int64_t dim : dims) statistics[static_cast<std::size_t>(dim)] = 1;
-    return called_layer_norm(input, statistics, {weight, bias}, eps);
+    return called_layer_norm(input, with_ones(input.dims(), dims), {weight, bias}, eps);
   }
   const Value x = convert(input, accumulate_dtype(input.dtype()));
   const auto [mean, variance] = moments(x, dims, /*correction=*/0);
@@ -366,6 +370,24 @@ std::tuple<Value, Value, Value> layer_norm_backward(
   return out;
 }
 
+// Of floating-point numbers without a derivative: the others PyTorch takes apart.
+std::tuple<Value, Value> rms_norm(const Context& context, Value input, const Dims& normalized_shape,
+                                  const MaybeValue& weight, const std::optional<double>& eps) {
+  const Dims dims = last_dims(input, normalized_shape);
+  check_implemented(!base::is_float8(input.dtype()), "rms_norm", input.dtype());
+  const Value x = convert(input, accumulate_dtype(input.dtype()));
+  const double least = x.dtype() == DType::kFloat64 ? std::numeric_limits<double>::epsilon()
+                                                    : std::numeric_limits<float>::epsilon();
+  if (is_layer_norm_called(context, input, {weight})) {
+    return called_rms_norm(input, with_ones(input.dims(), dims), weight, eps.value_or(least));
+  }
+  const Value mean_square = reduce_mean(hlo::multiply(x, x), dims);
+  const Value rstd = reciprocal_deviation(mean_square, eps.value_or(least));
+  const Value y = hlo::multiply(x, spread(rstd, x.dims(), dims));
+  return {convert(scaled(y, weight, std::nullopt, dims), input.dtype()),
+          keep_dims(rstd, x.dims(), dims)};
+}
+
 std::tuple<Value, Value> rms_norm_backward(Value grad_out, Value input,
                                            const Dims& normalized_shape, Value rstd,
                                            const MaybeValue& weight,
@@ -401,6 +423,10 @@ void register_layer_norm(Registry& m) {
            return layer_norm_backward(context, grad_out, input, normalized_shape, mean, rstd,
                                       weight, bias, output_mask);
          });
+  m.impl("_fused_rms_norm", [](Context& context, Value input, Dims normalized_shape,
+                               MaybeValue weight, std::optional<double> eps) {
+    return rms_norm(context, input, normalized_shape, weight, eps);
+  });
   m.impl("_fused_rms_norm_backward", rms_norm_backward);
 }
 

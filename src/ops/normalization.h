@@ -24,6 +24,9 @@ bool is_group_norm_called(const Context& context, Value input, const Parameters&
 // The result, and mean and reciprocal deviation of each row, of the sizes `statistics`.
 std::tuple<Value, Value, Value> called_layer_norm(Value input, const Dims& statistics,
                                                   const Parameters& parameters, double eps);
+// The result, and the reciprocal of each row's root mean square.
+std::tuple<Value, Value> called_rms_norm(Value input, const Dims& statistics,
+                                         const std::optional<Value>& weight, double eps);
 // The same of each group: `statistics` are batch and groups, `space` is the size of a channel.
 std::tuple<Value, Value, Value> called_group_norm(Value input, const Dims& statistics,
                                                   const Parameters& parameters, std::int64_t space,

@@ -10,22 +10,20 @@ constexpr std::int64_t kLeastElements = 4096;
 // Of float32 XLA fuses what stands around, which is worth more while the rows are in a cache.
 constexpr std::int64_t kLeastOfFloatRows = 1 << 16;
 
-std::tuple<Value, Value, Value> call(const char* name, Value input, const Dims& statistics,
-                                     const Parameters& parameters, double eps,
-                                     const hlo::Attributes& attributes) {
+hlo::Values call(const char* name, Value input, const Dims& statistics, std::size_t num_statistics,
+                 const Parameters& parameters, double eps, const hlo::Attributes& attributes = {}) {
   hlo::Values operands = {input};
   if (parameters.weight.has_value()) operands.push_back(*parameters.weight);
   if (parameters.bias.has_value()) operands.push_back(*parameters.bias);
-  const Shape numbers{input.dtype(), statistics};
   hlo::CustomCall custom_call;
   custom_call.call_target_name = name;
-  custom_call.results = {input.type(), numbers, numbers};
+  custom_call.results = {input.type()};
+  custom_call.results.resize(1 + num_statistics, Shape{input.dtype(), statistics});
   custom_call.backend_config = {{"eps", eps},
                                 {"has_weight", parameters.weight.has_value()},
                                 {"has_bias", parameters.bias.has_value()}};
   for (const auto& attribute : attributes) custom_call.backend_config.push_back(attribute);
-  const hlo::Values results = hlo::custom_call(operands, custom_call);
-  return {results[0], results[1], results[2]};
+  return hlo::custom_call(operands, custom_call);
 }
 
 bool is_called(const Context& context, Value input, Others others) {
@@ -50,14 +48,25 @@ bool is_group_norm_called(const Context& context, Value input, const Parameters&
 
 std::tuple<Value, Value, Value> called_layer_norm(Value input, const Dims& statistics,
                                                   const Parameters& parameters, double eps) {
-  return call("torch_xla.layer_norm", input, statistics, parameters, eps, {});
+  const hlo::Values results =
+      call("torch_xla.layer_norm", input, statistics, /*num_statistics=*/2, parameters, eps);
+  return {results[0], results[1], results[2]};
+}
+
+std::tuple<Value, Value> called_rms_norm(Value input, const Dims& statistics,
+                                         const std::optional<Value>& weight, double eps) {
+  const hlo::Values results = call("torch_xla.rms_norm", input, statistics, /*num_statistics=*/1,
+                                   {weight, std::nullopt}, eps);
+  return {results[0], results[1]};
 }
 
 std::tuple<Value, Value, Value> called_group_norm(Value input, const Dims& statistics,
                                                   const Parameters& parameters, std::int64_t space,
                                                   double eps) {
-  return call("torch_xla.group_norm", input, statistics, parameters, eps,
-              {{"groups", statistics.back()}, {"space", space}});
+  const hlo::Values results =
+      call("torch_xla.group_norm", input, statistics, /*num_statistics=*/2, parameters, eps,
+           {{"groups", statistics.back()}, {"space", space}});
+  return {results[0], results[1], results[2]};
 }
 
 std::tuple<Value, Value, Value> called_layer_norm_backward(Value grad_out, Value input, Value mean,

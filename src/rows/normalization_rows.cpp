@@ -16,9 +16,13 @@ struct Moments {
 };
 
 template <typename T>
-Moments<T> moments_of(const T* row, std::int64_t size, T eps) {
+T mean_of(const T* row, std::int64_t size) {
   const T sum = sum_of<T>(size, [=]<typename V>(std::int64_t i) { return load<V>(row + i); });
-  const T mean = sum / static_cast<T>(size);
+  return sum / static_cast<T>(size);
+}
+
+template <typename T>
+Moments<T> moments_about(T mean, const T* row, std::int64_t size, T eps) {
   const T squares = sum_of<T>(size, [=]<typename V>(std::int64_t i) -> V {
     const V off = load<V>(row + i) - mean;
     return off * off;
@@ -29,8 +33,10 @@ Moments<T> moments_of(const T* row, std::int64_t size, T eps) {
 // The moments of row `r`, which are kept.
 template <typename T>
 Moments<T> kept_moments(const Normalized<T>& rows, std::int64_t r) {
-  const Moments<T> moments = moments_of(rows.input + r * rows.size, rows.size, rows.eps);
-  rows.means[r] = moments.mean;
+  const T* const row = rows.input + r * rows.size;
+  const T mean = rows.means != nullptr ? mean_of(row, rows.size) : T(0);
+  const Moments<T> moments = moments_about(mean, row, rows.size, rows.eps);
+  if (rows.means != nullptr) rows.means[r] = mean;
   rows.rstds[r] = moments.rstd;
   return moments;
 }

@@ -13,7 +13,7 @@ struct Normalized {
   const T* weight = nullptr;  // or nothing, as `bias`
   const T* bias = nullptr;
   T* out = nullptr;
-  T* means = nullptr;
+  T* means = nullptr;  // or nothing: then by their root mean squares
   T* rstds = nullptr;
   std::int64_t size = 0;
   T eps = 0;

@@ -1,6 +1,7 @@
 // The row functions of each processor against the same sums one after the other, in float64.
 #include <cmath>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -109,6 +110,23 @@ void check_layer_norm(const NormalizationRows<T>& functions, std::int64_t size, 
   expect_close(buffers.rstds, expected.rstds, "rstds of " + std::to_string(size));
 }
 
+template <typename T>
+void check_rms_norm(const NormalizationRows<T>& functions, std::int64_t size) {
+  Buffers<T> buffers(size);
+  Normalized<T> rows = buffers.rows(size);
+  rows.means = nullptr;
+  functions.layer_norm(rows, 0, kRows);
+  std::vector<double> expected;
+  for (std::size_t start = 0; start < buffers.x.size(); start += static_cast<std::size_t>(size)) {
+    const std::span row(buffers.x.data() + start, static_cast<std::size_t>(size));
+    double squares = 0;
+    for (const T x : row) squares += static_cast<double>(x) * static_cast<double>(x);
+    const double rstd = 1 / std::sqrt(squares / static_cast<double>(size) + kEps);
+    for (const T x : row) expected.push_back(static_cast<double>(x) * rstd);
+  }
+  expect_close(buffers.out, expected, "rms_norm of " + std::to_string(size));
+}
+
 // Two groups of channels of `space` elements.
 template <typename T>
 void check_group_norm(const NormalizationRows<T>& functions, std::int64_t space) {
@@ -186,6 +204,7 @@ void check_all(const NormalizationRows<T>& functions) {
   for (std::int64_t size = 1; size <= 70; ++size) {
     check_layer_norm(functions, size, size % 2 == 0, size % 3 == 0);
     check_group_norm(functions, size);
+    check_rms_norm(functions, size);
     check_layer_norm_backward(functions, size, size % 2 == 0);
   }
 }

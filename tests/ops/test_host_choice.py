@@ -414,7 +414,8 @@ def calls_in(tensors: list[torch.Tensor]) -> set[str]:
     operators = set(re.findall(r'"op" = "([^"]+)"', text))
     return operators | set(
         re.findall(
-            r"torch_xla\.((?:correlate|depthwise|group_norm|layer_norm|roll|scatter|transpose)\w*)",
+            r"torch_xla\."
+            r"((?:correlate|depthwise|group_norm|layer_norm|rms_norm|roll|scatter|transpose)\w*)",
             text,
         )
     )
@@ -528,6 +529,27 @@ def test_scatters_by_a_kernel_of_ours(dim, dtype):
         torch.testing.assert_close(mine.cpu(), theirs, rtol=tolerance, atol=8 * tolerance)
 
 
+@pytest.mark.parametrize("dim", [0, 1, 2])
+@pytest.mark.parametrize("dtype", [*_ALL, "int8", "int32", "bool", "complex128"])
+def test_writes_of_slices_by_a_kernel_of_ours(dim, dtype):
+    """Places that are named twice, in ranges of several threads."""
+    torch.manual_seed(0)
+    of = getattr(torch, dtype)
+    shape = [60, 50, 40]
+    x = torch.randn(shape).mul(4).to(of)
+    index = torch.randint(shape[dim], (33,))
+    places = torch.randperm(shape[dim])[:33]
+    y = x.narrow(dim, 1, 33).flip(dim)
+    theirs = [x.index_copy(dim, places, y), x.index_add(dim, index.int(), y)]
+    x, y, index, places = (t.to("xla") for t in (x, y, index, places))
+    mine = [x.index_copy(dim, places, y), x.index_add(dim, index.int(), y)]
+    assert calls_in([mine[0]]) == {"scatter"}
+    assert dtype in ("int8", "bool", "complex128") or calls_in([mine[1]]) == {"scatter_add"}
+    tolerance = _TOLERANCES.get(dtype, 1e-5)
+    for actual, expected in zip(mine, theirs, strict=True):
+        torch.testing.assert_close(actual.cpu(), expected, rtol=tolerance, atol=8 * tolerance)
+
+
 def test_scatters_write_nothing_out_of_range():
     torch.manual_seed(0)
     x, y = torch.randn(90, 70), torch.randn(90, 70)
@@ -540,6 +562,9 @@ def test_scatters_write_nothing_out_of_range():
     reached = torch.zeros(90, 70).scatter_add(0, inside, is_inside.float()) > 0
     written = x.to("xla").scatter(0, index.to("xla"), 7.0)
     torch.testing.assert_close(written.cpu(), x.where(~reached, 7.0))
+    far = torch.tensor([-1, 90, 2**63 - 1, -(2**63), 3] * 12)
+    rows = x.to("xla").index_add(0, far.to("xla"), y[:60].to("xla"))
+    torch.testing.assert_close(rows.cpu(), x.index_add(0, torch.full((12,), 3), y[4:60:5]))
 
 
 def test_small_calls_and_other_dtypes_are_left_to_xla():
@@ -666,6 +691,26 @@ def test_norms_without_parameters_and_of_mixed_dtypes():
         expected = function(lambda v: v)
         actual = function(lambda v: v.to("xla")).cpu()
         torch.testing.assert_close(actual, expected, rtol=2e-2, atol=2e-2)
+
+
+@pytest.mark.parametrize("dtype", _ALL)
+@pytest.mark.parametrize("has_weight", [True, False])
+def test_rms_norm_without_gradients(dtype, has_weight):
+    torch.manual_seed(0)
+    of = getattr(torch, dtype)
+    x = torch.randn(3, 400, 7, 9).to(of)
+    weight = torch.randn(7, 9).to(of) if has_weight else None
+    xs, weights = x.to("xla"), weight if weight is None else weight.to("xla").requires_grad_()
+    with torch.no_grad():
+        actual = nnf.rms_norm(xs, (7, 9), weights)
+    assert calls_in([actual]) == ({"rms_norm"} if dtype in ("float32", "float64") else set())
+    tolerance = _TOLERANCES[dtype]
+    expected = nnf.rms_norm(x, (7, 9), weight)
+    torch.testing.assert_close(actual.cpu(), expected, rtol=tolerance, atol=tolerance)
+    if has_weight:  # taken apart
+        assert "rms_norm" not in calls_in([nnf.rms_norm(xs, (7, 9), weights).detach()])
+    with torch.inference_mode(), pytest.raises(NotImplementedError, match='"rms_norm" not impl'):
+        nnf.rms_norm(x.to("xla").to(torch.float8_e5m2), (7, 9))
 
 
 def test_in_place_out_and_empty():
