@@ -46,8 +46,8 @@ def test_pages_are_taken_once():
     kept, given_back = (
         float(run_in_process(fresh, XLA_KEEP_FREED_MEMORY=keep)) for keep in ("1", "0")
     )
-    assert kept < 1
-    assert given_back > 4  # else the test measures nothing
+    assert kept < 3  # results of two steps may be there at once, now and then
+    assert given_back > 6  # else the test measures nothing
 
 
 def test_kept_memory_goes_back_when_nothing_runs():
