@@ -27,6 +27,8 @@ constexpr std::int64_t kLeastForSlowest = 512;
 constexpr std::int64_t kMostRowsOfHalves = 8;
 // Of float32 whose sum is one number.
 constexpr std::int64_t kLeastForSums = 65536;
+// More than XLA's fusion of such a function with others saves.
+constexpr std::int64_t kLeastForWideVectors = 1 << 18;
 // 2 MB of float32.
 constexpr std::int64_t kLeastForPasses = 524288;
 
@@ -180,7 +182,11 @@ bool is_of_rows(const Call& call, std::size_t index) {
 }
 
 // XLA scans rows in steps that double, each over all that there is.
-bool scan(const Call& call) { return call.is_large() && is_number(call) && is_of_rows(call, 1); }
+// Of columns XLA takes some 20 launches of its own threads, which is little beside large ones.
+bool scan(const Call& call) {
+  const bool is_short = !call.is_large(kLeastForWideVectors);
+  return call.is_large() && is_number(call) && (is_short || is_of_rows(call, 1));
+}
 
 // Here each step costs so much that no size is too small.
 bool costly_scan(const Call& call) { return is_number(call) && is_of_rows(call, 1); }
@@ -209,6 +215,12 @@ bool slowest_function(const Call& call) {
 }
 bool function_of_doubles(const Call& call) {
   return call.is_double() && call.is_large(kLeastForFunctions);
+}
+// A processor with instructions for products of bfloat16 has some to convert it, and wide vectors,
+// which PyTorch's kernels use, and XLA does not.
+bool function_of_bfloat16(const Call& call) {
+  const bool is_fast = call.dtype() == DType::kBFloat16 && call.has_half_products();
+  return function_of_doubles(call) || (is_fast && call.is_large(kLeastForWideVectors));
 }
 
 using Predicate = bool (*)(const Call&);
@@ -372,17 +384,18 @@ const std::unordered_map<std::string_view, Predicates>& predicates() {
       {"special_shifted_chebyshev_polynomial_w", function},
       {"special_shifted_chebyshev_polynomial_w.n_scalar", function},
       {"digamma", function_of_doubles},
-      {"erf", function_of_doubles},
-      {"exp", function_of_doubles},
-      {"gelu", function_of_doubles},
-      {"gelu_backward", function_of_doubles},
-      {"log", function_of_doubles},
+      {"erf", function_of_bfloat16},
+      {"exp", function_of_bfloat16},
+      {"gelu", function_of_bfloat16},
+      {"gelu_backward", function_of_bfloat16},
+      {"log", function_of_bfloat16},
       {"log10", function_of_doubles},
       {"log2", function_of_doubles},
       {"logit", function_of_doubles},
       {"rsqrt", function_of_doubles},
-      {"sigmoid", function_of_doubles},
-      {"silu", function_of_doubles},
+      {"sigmoid", function_of_bfloat16},
+      {"silu", function_of_bfloat16},
+      {"silu_backward", function_of_bfloat16},
       {"sinh", function_of_doubles},
       {"special_airy_ai", function_of_doubles},
       {"special_i1", function_of_doubles},

@@ -108,3 +108,24 @@ def test_what_types_tell_is_raised_at_the_call():
         with pytest.raises(expected.type) as actual:
             call("xla")
         assert str(expected.value).splitlines()[0] in str(actual.value)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+def test_large_functions_of_one_element(dtype):
+    """Of bfloat16 they are PyTorch's kernels where the processor has instructions for it."""
+    x = torch.linspace(-4, 4, 512 * 513).to(dtype)
+    names = ("exp", "erf", "log", "sigmoid", "silu", "gelu")
+    functions = [getattr(torch, name, getattr(torch.nn.functional, name, None)) for name in names]
+
+    def values_and_gradients(leaf):
+        results = [function(leaf) for function in functions]
+        total = sum(result.where(result.isfinite(), 0).sum() for result in results)
+        return [*results, *torch.autograd.grad(total, leaf)]
+
+    theirs = values_and_gradients(x.clone().requires_grad_())
+    mine = values_and_gradients(x.to("xla").requires_grad_())
+    tolerance = 1e-5 if dtype == torch.float32 else 2e-2
+    for actual, expected in zip(mine, theirs, strict=True):
+        torch.testing.assert_close(
+            actual.cpu(), expected, rtol=tolerance, atol=tolerance, equal_nan=True
+        )
