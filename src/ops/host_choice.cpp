@@ -103,8 +103,10 @@ bool has_slow_gradient(const Call& call, std::size_t kernel) {
   return call.is_wide() && (windows >= 4 || positions >= 8);
 }
 
-// The kernel gives the values with the places.
-bool max_pool(const Call& call) { return call.reads_second_result() && has_slow_gradient(call, 1); }
+// The kernel gives the values with the places. Of halves XLA takes the values alone no faster.
+bool max_pool(const Call& call) {
+  return (call.reads_second_result() || call.is_half()) && has_slow_gradient(call, 1);
+}
 bool max_pool_gradient(const Call& call) { return has_slow_gradient(call, 2); }
 
 // XLA spreads what each window gives, zeros between them, over all that the window covers.
