@@ -1,5 +1,6 @@
 // Writes by index as a host kernel of our own: PyTorch's raise where an index is out of range, ours
 // write nothing there. src/ops/scatter_call.cpp emits the calls.
+#include <algorithm>
 #include <array>
 #include <functional>
 #include <type_traits>

@@ -319,11 +319,6 @@ void check_parameter(const MaybeValue& parameter, const Dims& normalized_shape, 
               " and normalized_shape = ", base::to_string(normalized_shape));
 }
 
-Dims with_ones(Dims sizes, const Dims& dims) {
-  for (const std::int64_t dim : dims) sizes[static_cast<std::size_t>(dim)] = 1;
-  return sizes;
-}
-
 std::tuple<Value, Value, Value> layer_norm(const Context& context, Value input,
                                            const Dims& normalized_shape, const MaybeValue& weight,
                                            const MaybeValue& bias, double eps) {
@@ -332,7 +327,8 @@ std::tuple<Value, Value, Value> layer_norm(const Context& context, Value input,
   check_parameter(bias, normalized_shape, "bias");
   check_implemented(base::is_floating(input.dtype()), "LayerNormKernelImpl", input.dtype());
   if (is_layer_norm_called(context, input, {weight, bias})) {
-    return called_layer_norm(input, with_ones(input.dims(), dims), {weight, bias}, eps);
+    return called_layer_norm(input, reduced_dims(input.dims(), dims, /*keepdim=*/true),
+                             {weight, bias}, eps);
   }
   const Value x = convert(input, accumulate_dtype(input.dtype()));
   const auto [mean, variance] = moments(x, dims, /*correction=*/0);
@@ -379,7 +375,8 @@ std::tuple<Value, Value> rms_norm(const Context& context, Value input, const Dim
   const double least = x.dtype() == DType::kFloat64 ? std::numeric_limits<double>::epsilon()
                                                     : std::numeric_limits<float>::epsilon();
   if (is_layer_norm_called(context, input, {weight})) {
-    return called_rms_norm(input, with_ones(input.dims(), dims), weight, eps.value_or(least));
+    return called_rms_norm(input, reduced_dims(input.dims(), dims, /*keepdim=*/true), weight,
+                           eps.value_or(least));
   }
   const Value mean_square = reduce_mean(hlo::multiply(x, x), dims);
   const Value rstd = reciprocal_deviation(mean_square, eps.value_or(least));

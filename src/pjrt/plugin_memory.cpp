@@ -125,6 +125,13 @@ DynamicSection dynamic_section(const dl_phdr_info& library) {
   return section;
 }
 
+std::size_t page_size() { return static_cast<std::size_t>(sysconf(_SC_PAGESIZE)); }
+
+void* page_of(const void* address) {
+  const auto place = reinterpret_cast<std::uintptr_t>(address);
+  return reinterpret_cast<void*>(place / page_size() * page_size());
+}
+
 // Whether a segment of this type has the address.
 bool has_in(const dl_phdr_info& library, std::uint32_t type, const void* address) {
   const auto place = reinterpret_cast<ElfW(Addr)>(address) - library.dlpi_addr;
@@ -132,6 +139,11 @@ bool has_in(const dl_phdr_info& library, std::uint32_t type, const void* address
   return std::ranges::any_of(headers, [&](const ElfW(Phdr) & header) {
     return header.p_type == type && place - header.p_vaddr < header.p_memsz;
   });
+}
+
+// The linker makes the pages read-only of which the segment has the end.
+const void* last_of_page(const void* address) {
+  return static_cast<const char*>(page_of(address)) + page_size() - 1;
 }
 
 void add_places(const dl_phdr_info& library, const DynamicSection& section,
@@ -145,7 +157,7 @@ void add_places(const dl_phdr_info& library, const DynamicSection& section,
     const auto* found = std::ranges::find(kReplacements, name, &Replacement::name);
     if (found == kReplacements.end()) continue;
     auto** const address = reinterpret_cast<void**>(library.dlpi_addr + relocation.r_offset);
-    places.push_back({address, found, has_in(library, PT_GNU_RELRO, address)});
+    places.push_back({address, found, has_in(library, PT_GNU_RELRO, last_of_page(address))});
   }
 }
 
@@ -166,12 +178,12 @@ int find_places(dl_phdr_info* library, std::size_t, void* argument) {
 }
 
 bool write_function(const Place& place) {
-  const auto page_size = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-  const auto address = reinterpret_cast<std::uintptr_t>(place.address);
-  void* const page = reinterpret_cast<void*>(address / page_size * page_size);
-  if (place.is_read_only && mprotect(page, page_size, PROT_READ | PROT_WRITE) != 0) return false;
+  const auto protect = [page = page_of(place.address)](int protection) {
+    return mprotect(page, page_size(), protection) == 0;
+  };
+  if (place.is_read_only && !protect(PROT_READ | PROT_WRITE)) return false;
   __atomic_store_n(place.address, place.replacement->function, __ATOMIC_RELEASE);
-  return !place.is_read_only || mprotect(page, page_size, PROT_READ) == 0;
+  return !place.is_read_only || protect(PROT_READ);
 }
 
 // glibc learns to keep blocks itself, of up to 32 MB, when it frees the first one that it has
