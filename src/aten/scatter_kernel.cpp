@@ -4,10 +4,13 @@
 #include <array>
 #include <functional>
 #include <type_traits>
+#include <utility>
+#include <vector>
 
 #include "aten/call_arrays.h"
 #include "aten/parallel.h"
 #include "base/error.h"
+#include "rows/half_rows.h"
 #include "rows/lanes.h"
 #include "runtime/host_kernels.h"
 
@@ -83,6 +86,23 @@ void write(const HostCall& call, T* out, const Index* index, const T* updates, s
   });
 }
 
+// What the index has for each place of the dimension, in its order.
+struct Lists {
+  std::vector<std::int64_t> first;  // of a place; -1 is the end of a list
+  std::vector<std::int64_t> next;   // of an element of the index
+
+  template <typename Index>
+  Lists(const Index* index, const Sizes& sizes)
+      : first(static_cast<std::size_t>(sizes.size), -1),
+        next(static_cast<std::size_t>(sizes.updates)) {
+    for (std::size_t i = next.size(); i-- > 0;) {
+      if (index[i] < 0 || index[i] >= sizes.size) continue;
+      std::int64_t& head = first[static_cast<std::size_t>(index[i])];
+      next[i] = std::exchange(head, static_cast<std::int64_t>(i));
+    }
+  }
+};
+
 template <typename T, typename Combine>
 void combine_slice(T* to, const T* from, std::int64_t count, Combine combine) {
   if constexpr (std::is_arithmetic_v<T>) {
@@ -95,22 +115,42 @@ void combine_slice(T* to, const T* from, std::int64_t count, Combine combine) {
   }
 }
 
+// Of half precision there are sums alone.
+template <typename T>
+constexpr bool is_half = std::is_same_v<T, rows::Float16> || std::is_same_v<T, rows::BFloat16>;
+
+// Combines elements of a list, `count` numbers each, into what `to` holds.
+template <typename T, typename Combine>
+void combine_list(T* to, const T* updates, std::int64_t count, std::int64_t i, const Lists& lists,
+                  Combine combine) {
+  const auto for_list = [&](const auto& body) {
+    for (; i >= 0; i = lists.next[static_cast<std::size_t>(i)]) body(updates + i * count);
+  };
+  if constexpr (is_half<T>) {
+    const auto& rows = rows::half_rows<T>();
+    std::vector<float> sums(static_cast<std::size_t>(count));
+    rows.widen(sums.data(), to, count);
+    for_list([&](const T* from) { rows.add(sums.data(), from, count); });
+    rows.round(to, sums.data(), count);
+  } else {
+    for_list([&](const T* from) { combine_slice(to, from, count, combine); });
+  }
+}
+
 // Copies slices of the tensor and combines what the index has for them: no two threads have one.
 template <typename T, typename Index, typename Combine>
 void write_slices(const HostCall& call, T* out, const T* self, const Index* index, const T* updates,
                   const Sizes& sizes, Combine combine) {
   const std::int64_t inner = sizes.inner;
+  const Lists lists(index, sizes);
   const auto write_some = [&](std::int64_t begin, std::int64_t end) {
     std::copy(self + begin * inner, self + end * inner, out + begin * inner);
-    for (std::int64_t o = begin / sizes.size; o * sizes.size < end; ++o) {
-      const std::int64_t first = begin - o * sizes.size;
-      const std::int64_t last = std::min(end - o * sizes.size, sizes.size);
-      for (std::int64_t i = 0; i < sizes.updates; ++i) {
-        const std::int64_t place = index[i];
-        if (place < 0 || place < first || place >= last) continue;
-        combine_slice(out + (o * sizes.size + place) * inner,
-                      updates + (o * sizes.updates + i) * inner, inner, combine);
-      }
+    for (std::int64_t slice = begin; slice < end; ++slice) {
+      const std::int64_t o = slice / sizes.size;
+      const std::int64_t first = lists.first[static_cast<std::size_t>(slice - o * sizes.size)];
+      if (first < 0) continue;
+      combine_list(out + slice * inner, updates + o * sizes.updates * inner, inner, first, lists,
+                   combine);
     }
   };
   const std::int64_t grain = kElementsPerThread / std::max<std::int64_t>(inner, 1) + 1;
@@ -132,8 +172,12 @@ void scatter_of(const HostCall& call, Combine combine) {
                    combine);
       return;
     }
-    copy(call, out, data_of<const T>(self), count_of(self));
-    write(call, out, places, data_of<const T>(updates), step, sizes, combine);
+    if constexpr (is_half<T>) {
+      base::internal_check(false, "scatter: no kernel for single elements of half precision");
+    } else {
+      copy(call, out, data_of<const T>(self), count_of(self));
+      write(call, out, places, data_of<const T>(updates), step, sizes, combine);
+    }
   };
   if (index.dtype == DType::kInt32) {
     write_by(data_of<const std::int32_t>(index));
@@ -149,6 +193,8 @@ void scatter_add(const HostCall& call) {
     // Sums of integers wrap around.
     case DType::kInt32: return scatter_of<std::uint32_t>(call, std::plus<>());
     case DType::kInt64: return scatter_of<std::uint64_t>(call, std::plus<>());
+    case DType::kFloat16: return scatter_of<rows::Float16>(call, std::plus<>());
+    case DType::kBFloat16: return scatter_of<rows::BFloat16>(call, std::plus<>());
     default: base::internal_check(false, "scatter_add: no kernel for the dtype");
   }
 }

@@ -1,5 +1,6 @@
 // Cumulative operators: sums, products, extrema with indices, and log-sum-exp along a dimension.
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <optional>
 #include <tuple>
@@ -23,13 +24,30 @@ Value scan_one(Value input, const Scalar& identity, std::int64_t dim,
   })[0];
 }
 
-Value sum_or_product(Value self, std::int64_t dim, std::optional<DType> dtype, int identity,
-                     const hlo::BinaryRegion& combine) {
+// `scanned` of what is to be added or multiplied, and the dimension.
+Value sum_or_product(Value self, std::int64_t dim, std::optional<DType> dtype,
+                     const std::function<Value(Value, std::int64_t)>& scanned) {
   const DType result =
       dtype.value_or(base::is_integral(self.dtype()) ? DType::kInt64 : self.dtype());
   const Value x = at_least_1d(convert(self, accumulate_dtype(result)));
-  const Value scanned = scan_one(x, identity, wrap_dim(dim, x.rank()), combine);
-  return hlo::reshape(convert(scanned, result), self.dims());
+  return hlo::reshape(convert(scanned(x, wrap_dim(dim, x.rank())), result), self.dims());
+}
+
+// Below this, what is added is added before a call has begun.
+constexpr std::int64_t kLeastForCall = 4096;
+
+// Of columns by a kernel of ours on the host (src/aten/cumsum_kernel.cpp); PyTorch's is for rows.
+Value cumulative_sum(const Context& context, Value x, std::int64_t dim) {
+  const bool is_wide = x.dtype() == DType::kFloat32 || x.dtype() == DType::kFloat64;
+  if (!context.has_host_kernels || !is_wide || dim == x.rank() - 1 ||
+      x.num_elements() < kLeastForCall) {
+    return scan_one(x, 0, dim, hlo::add);
+  }
+  hlo::CustomCall call;
+  call.call_target_name = "torch_xla.cumsum";
+  call.results = {x.type()};
+  call.backend_config = {{"dim", dim}};
+  return hlo::custom_call({x}, call)[0];
 }
 
 // s[i] = terms[i] + factors[i] * s[i + 1], where factors[i] belongs between the two.
@@ -146,14 +164,18 @@ void register_cumulative(Registry& m) {
   const Options options = {.computes_in_out_dtype = true};
   m.impl(
       "cumsum",
-      [](Value self, std::int64_t dim, std::optional<DType> dtype) {
-        return sum_or_product(self, dim, dtype, 0, hlo::add);
+      [](Context& context, Value self, std::int64_t dim, std::optional<DType> dtype) {
+        return sum_or_product(self, dim, dtype, [&](Value x, std::int64_t axis) {
+          return cumulative_sum(context, x, axis);
+        });
       },
       options);
   m.impl(
       "cumprod",
       [](Value self, std::int64_t dim, std::optional<DType> dtype) {
-        return sum_or_product(self, dim, dtype, 1, hlo::multiply);
+        return sum_or_product(self, dim, dtype, [](Value x, std::int64_t axis) {
+          return scan_one(x, 1, axis, hlo::multiply);
+        });
       },
       options);
   m.impl("cumprod_backward", [](Value grad, Value input, std::int64_t dim, Value) {

@@ -189,6 +189,10 @@ bool scan(const Call& call) {
   const bool is_short = !call.is_large(kLeastForWideVectors);
   return call.is_large() && is_number(call) && (is_short || is_of_rows(call, 1));
 }
+// Of columns there is a kernel of ours (cumulative.cpp).
+bool sums_of_rows(const Call& call) {
+  return scan(call) && (!call.is_wide() || is_of_rows(call, 1));
+}
 
 // Here each step costs so much that no size is too small.
 bool costly_scan(const Call& call) { return is_number(call) && is_of_rows(call, 1); }
@@ -291,7 +295,7 @@ const std::unordered_map<std::string_view, Predicates>& predicates() {
       {"norm.Scalar", large},
       {"norm.ScalarOpt_dim", large},
       {"prod.dim_int", large},
-      {"cumsum", scan},
+      {"cumsum", sums_of_rows},
       {"cumprod", scan},
       {"cumprod_backward", large},
       {"cummax", extremum_scan},

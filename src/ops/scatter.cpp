@@ -175,6 +175,11 @@ Value index_add(const Context& context, Value self, std::int64_t dim, Value inde
                 const Factor& alpha) {
   check_index_source("index_add_", self, dim, index, source);
   const Slices slices(self, dim, index, source);
+  if (alpha.is_one) {
+    const auto called =
+        called_scatter(context, slices.self, slices.dim, slices.index, slices.source, adding());
+    if (called.has_value()) return hlo::reshape(*called, self.dims());
+  }
   const DType dtype = accumulate_dtype(self.dtype());
   Value updates = convert(slices.source, dtype);
   if (!alpha.is_one) {

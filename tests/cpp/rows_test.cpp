@@ -216,7 +216,8 @@ TEST(rows_are_normalized_everywhere) {
 
 TEST(rows_are_normalized_by_avx2) {
 #ifdef TORCH_XLA_AVX2_ROWS
-  if (!base::has_cpu_feature("avx2") || !base::has_cpu_feature("fma")) {
+  if (!base::has_cpu_feature("avx2") || !base::has_cpu_feature("fma") ||
+      !base::has_cpu_feature("f16c")) {
     throw testing::Unsupported{"a processor with AVX2"};
   }
   check_all(avx2::normalization_rows<float>());
