@@ -33,21 +33,26 @@ Value sum_or_product(Value self, std::int64_t dim, std::optional<DType> dtype,
   return hlo::reshape(convert(scanned(x, wrap_dim(dim, x.rank())), result), self.dims());
 }
 
-// Below this, what is added is added before a call has begun.
-constexpr std::int64_t kLeastForCall = 4096;
+// Whether a kernel of ours on the host scans the columns (src/aten/column_scan_kernel.cpp). Few
+// elements are scanned before a call has begun; PyTorch's kernels are for rows.
+bool is_called(const Context& context, Value x, std::int64_t dim) {
+  constexpr std::int64_t kLeastElements = 2048;
+  return context.has_host_kernels && dim != x.rank() - 1 && x.num_elements() >= kLeastElements;
+}
 
-// Of columns by a kernel of ours on the host (src/aten/cumsum_kernel.cpp); PyTorch's is for rows.
-Value cumulative_sum(const Context& context, Value x, std::int64_t dim) {
-  const bool is_wide = x.dtype() == DType::kFloat32 || x.dtype() == DType::kFloat64;
-  if (!context.has_host_kernels || !is_wide || dim == x.rank() - 1 ||
-      x.num_elements() < kLeastForCall) {
-    return scan_one(x, 0, dim, hlo::add);
-  }
+hlo::Values called_scan(const char* name, Value x, std::int64_t dim,
+                        const std::vector<Shape>& results) {
   hlo::CustomCall call;
-  call.call_target_name = "torch_xla.cumsum";
-  call.results = {x.type()};
+  call.call_target_name = name;
+  call.results = results;
   call.backend_config = {{"dim", dim}};
-  return hlo::custom_call({x}, call)[0];
+  return hlo::custom_call({x}, call);
+}
+
+Value cumulative_sum(const Context& context, Value x, std::int64_t dim) {
+  const bool has_kernel = x.dtype() == DType::kFloat32 || x.dtype() == DType::kFloat64;
+  if (!has_kernel || !is_called(context, x, dim)) return scan_one(x, 0, dim, hlo::add);
+  return called_scan("torch_xla.cumsum", x, dim, {x.type()})[0];
 }
 
 // s[i] = terms[i] + factors[i] * s[i + 1], where factors[i] belongs between the two.
@@ -81,11 +86,19 @@ Value cumprod_backward(Value grad, Value input, std::int64_t dim) {
 
 // The greatest (or least) so far and the index of its last occurrence; a NaN, once met, stays until
 // the next NaN.
-std::tuple<Value, Value> extremum(Value self, std::int64_t dim, bool greatest) {
+std::tuple<Value, Value> extremum(const Context& context, Value self, std::int64_t dim,
+                                  bool greatest) {
   check_implemented(!base::is_complex(self.dtype()), greatest ? "cummax_cpu" : "cummin_cpu",
                     self.dtype());
   const Value x = at_least_1d(self);
   const std::int64_t axis = wrap_dim(dim, x.rank());
+  const bool has_kernel =
+      base::is_floating(x.dtype()) ? !base::is_float8(x.dtype()) : x.dtype() == DType::kInt64;
+  if (has_kernel && is_called(context, x, axis)) {
+    const hlo::Values called = called_scan(greatest ? "torch_xla.cummax" : "torch_xla.cummin", x,
+                                           axis, {x.type(), {DType::kInt64, x.dims()}});
+    return {called[0], called[1]};
+  }
   hlo::Builder& builder = self.builder();
   const Value start = greatest ? lowest(builder, x.dtype()) : highest(builder, x.dtype());
   const Value index = hlo::iota(builder, {DType::kInt32, x.dims()}, axis);
@@ -181,10 +194,12 @@ void register_cumulative(Registry& m) {
   m.impl("cumprod_backward", [](Value grad, Value input, std::int64_t dim, Value) {
     return cumprod_backward(grad, input, dim);
   });
-  m.impl("cummax",
-         [](Value self, std::int64_t dim) { return extremum(self, dim, /*greatest=*/true); });
-  m.impl("cummin",
-         [](Value self, std::int64_t dim) { return extremum(self, dim, /*greatest=*/false); });
+  m.impl("cummax", [](Context& context, Value self, std::int64_t dim) {
+    return extremum(context, self, dim, /*greatest=*/true);
+  });
+  m.impl("cummin", [](Context& context, Value self, std::int64_t dim) {
+    return extremum(context, self, dim, /*greatest=*/false);
+  });
   m.impl({"logcumsumexp", "_logcumsumexp"}, logcumsumexp);
 }
 

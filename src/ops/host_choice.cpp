@@ -29,8 +29,8 @@ constexpr std::int64_t kMostRowsOfHalves = 8;
 constexpr std::int64_t kLeastForSums = 65536;
 // More than XLA's fusion of such a function with others saves.
 constexpr std::int64_t kLeastForWideVectors = 1 << 18;
-// 2 MB of float32.
-constexpr std::int64_t kLeastForPasses = 524288;
+// Of float32.
+constexpr std::int64_t kLeastForSoftmax = 1 << 17;
 
 // The arguments of a call whose operands are all there.
 class Call {
@@ -168,7 +168,7 @@ bool sum_of_all(const Call& call) {
 
 // Fusion saves little of several passes over what doesn't fit into a core's cache.
 bool softmax(const Call& call) {
-  return sum(call) || (call.is_wide() && call.is_large(kLeastForPasses));
+  return sum(call) || (call.is_wide() && call.is_large(kLeastForSoftmax));
 }
 
 bool large_of_halves(const Call& call) { return call.is_large() && call.is_half(); }
@@ -189,16 +189,13 @@ bool scan(const Call& call) {
   const bool is_short = !call.is_large(kLeastForWideVectors);
   return call.is_large() && is_number(call) && (is_short || is_of_rows(call, 1));
 }
-// Of columns there is a kernel of ours (cumulative.cpp).
+// Of columns there are kernels of ours (cumulative.cpp).
 bool sums_of_rows(const Call& call) {
   return scan(call) && (!call.is_wide() || is_of_rows(call, 1));
 }
 
 // Here each step costs so much that no size is too small.
 bool costly_scan(const Call& call) { return is_number(call) && is_of_rows(call, 1); }
-bool extremum_scan(const Call& call) {
-  return costly_scan(call) || (is_number(call) && call.is_large(kLeastForSlowFunctions));
-}
 
 // XLA's sort calls a comparison for each pair, of float64 by integers; columns it transposes.
 bool sort(const Call& call) {
@@ -298,9 +295,10 @@ const std::unordered_map<std::string_view, Predicates>& predicates() {
       {"cumsum", sums_of_rows},
       {"cumprod", scan},
       {"cumprod_backward", large},
-      {"cummax", extremum_scan},
-      {"cummin", extremum_scan},
+      {"cummax", costly_scan},
+      {"cummin", costly_scan},
       {"logcumsumexp", is_number},
+      {"logsumexp", large_of_halves},
 
       {"sort", sort},
       {"sort.stable", sort},

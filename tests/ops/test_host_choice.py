@@ -235,6 +235,7 @@ _CASES = {
         asked=_SOME,
     ),
     "cummax": Case(lambda x: x.cummax(1).values, [(70, 70)], ("cummax",)),
+    "logsumexp": Case(lambda x: x.logsumexp((0, 2)), [(20, 30, 40)], ("logsumexp",), _HALVES),
     "logcumsumexp": Case(lambda x: x.logcumsumexp(1), [(70, 70)], ("logcumsumexp",)),
     "topk": Case(lambda x: x.topk(3, -1).values, [(20, 30)], ("topk",)),
     "cummin": Case(lambda x: x.cummin(0).values, [(70,)], ("cummin",), asked=_SOME),

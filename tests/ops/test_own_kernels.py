@@ -120,6 +120,25 @@ def test_sums_of_columns(shape, dtype):
         torch.testing.assert_close(mine.cpu(), x.cumsum(dim))
 
 
+@pytest.mark.parametrize("shape", [(300, 200), (3, 500, 7), (40, 70, 3, 33)])
+@pytest.mark.parametrize("dtype", [*_ALL, "int64"])
+@pytest.mark.parametrize("name", ["cummax", "cummin"])
+def test_extrema_of_columns(name, dtype, shape):
+    """With numbers that come twice, infinities and NaN."""
+    torch.manual_seed(0)
+    x = torch.randn(shape).mul(4)
+    if dtype != "int64":
+        for number in (float("nan"), float("inf"), -float("inf")):
+            x[torch.rand(shape) < 0.01] = number
+    x = x.to(getattr(torch, dtype))
+    for dim in range(len(shape) - 1):
+        mine = getattr(x.to("xla"), name)(dim)
+        theirs = getattr(x, name)(dim)
+        assert calls_in([mine.values]) == {name}
+        torch.testing.assert_close(mine.values.cpu(), theirs.values, rtol=0, atol=0, equal_nan=True)
+        assert torch.equal(mine.indices.cpu(), theirs.indices)
+
+
 def test_sums_of_slices_of_halves_are_rounded_once():
     x = torch.full((64, 80), 256.0, dtype=torch.bfloat16)
     index = torch.zeros(60, dtype=torch.int64)
