@@ -46,10 +46,12 @@ $(ENVIRONMENT): requirements/dev.txt $(TRAINING)
 
 # Newer compilers warn of more, which is not to end a stranger's build.
 WERROR := $(if $(filter 12%,$(shell $(CXX) -dumpversion 2>/dev/null)),ON,OFF)
+# As old as the build's beginning: what is edited meanwhile is for the next one.
 $(PACKAGE): $(TRAINING) $(PACKAGE_SOURCES)
+	mkdir -p $(@D) && touch $@.begun
 	$(INSTALL) --no-build-isolation --no-deps \
 	  --config-settings=cmake.define.TORCH_XLA_WERROR=$(WERROR) .
-	touch $@
+	mv $@.begun $@
 
 # The release tests link the objects that the package was built from.
 test-cpp: test-release test-asan test-tsan
