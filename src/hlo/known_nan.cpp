@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "hlo/in_place.h"
 #include "hlo/ops.h"
 
 namespace torch_xla::hlo {
@@ -61,11 +62,22 @@ Value past_nan(const Value& result, const Value& operand) {
   return select(eq(x, x), result, complex(x, select(eq(y, full_like(y, 0)), y, x)));
 }
 
-Value unfolded(const Value& operand, std::initializer_list<Value> others) {
+namespace {
+
+bool are_known(const Value& operand, std::initializer_list<Value> others) {
   const auto is_constant = [](const Value& v) { return v && current->is_constant(v); };
-  const bool is_folded = current != nullptr && operand && base::is_floating(operand.dtype()) &&
-                         is_constant(operand) && std::ranges::all_of(others, is_constant);
+  return current != nullptr && is_constant(operand) && std::ranges::all_of(others, is_constant);
+}
+
+}  // namespace
+
+Value unfolded(const Value& operand, std::initializer_list<Value> others) {
+  const bool is_folded = are_known(operand, others) && base::is_floating(operand.dtype());
   return is_folded ? optimization_barrier({operand})[0] : operand;
+}
+
+Value angled(const Value& operand, std::initializer_list<Value> others) {
+  return are_known(operand, others) ? hidden({operand}, 1, /*shares_memory=*/false)[0] : operand;
 }
 
 }  // namespace torch_xla::hlo

@@ -37,5 +37,8 @@ Value past_nan(const Value& result, const Value& operand);
 // The first operand of a maximum or minimum, or of a function that has some, so that it is not
 // folded; itself where one of the others depends on data.
 Value unfolded(const Value& operand, std::initializer_list<Value> others = {});
+// The same for angles, those of complex logarithms among them: of 0 and 0, once the compiler's
+// backend knows them, NaN is made.
+Value angled(const Value& operand, std::initializer_list<Value> others = {});
 
 }  // namespace torch_xla::hlo

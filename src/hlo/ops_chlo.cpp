@@ -11,7 +11,7 @@ namespace {
 
 Value unary(std::string_view name, const Value& operand, unsigned kinds) {
   require_kind(name, operand, kinds);
-  const Value taken = unfolded(operand);
+  const Value taken = base::is_complex(operand.dtype()) ? angled(operand) : unfolded(operand);
   return operand.builder().op(name, {&taken, 1}, operand.type());
 }
 

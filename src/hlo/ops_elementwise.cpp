@@ -38,6 +38,11 @@ Value divide_integers(std::string_view name, const Value& lhs, const Value& rhs,
   return select(is_zero, by_zero, binary(name, lhs, divisor, kIntegers));
 }
 
+// What a logarithm may take. Of a complex number its imaginary part is an angle.
+Value of_logarithm(const Value& operand) {
+  return operand && base::is_complex(operand.dtype()) ? angled(operand) : operand;
+}
+
 bool is_division_of_integers(const Value& lhs, const Value& rhs) {
   return lhs && rhs && base::is_integral(lhs.dtype()) && lhs.dtype() != DType::kBool &&
          !rhs.is_nonzero;
@@ -87,10 +92,10 @@ Value is_finite(Value operand) {
 }
 Value log(Value operand) {
   static constexpr std::string_view kName = "stablehlo.log";
-  return unary(kName, hidden_from(kName, operand), kFloatsOrComplexes);
+  return unary(kName, hidden_from(kName, of_logarithm(operand)), kFloatsOrComplexes);
 }
 Value log_plus_one(Value operand) {
-  return unary("stablehlo.log_plus_one", operand, kFloatsOrComplexes);
+  return unary("stablehlo.log_plus_one", of_logarithm(operand), kFloatsOrComplexes);
 }
 Value logistic(Value operand) {
   return past_nan(unary("stablehlo.logistic", operand, kFloatsOrComplexes), operand);
@@ -132,7 +137,7 @@ Value and_(Value lhs, Value rhs) {
   return binary("stablehlo.and", lhs, rhs, kBooleans | kIntegers);
 }
 Value atan2(Value lhs, Value rhs) {
-  return binary("stablehlo.atan2", lhs, rhs, kFloatsOrComplexes);
+  return binary("stablehlo.atan2", angled(lhs, {rhs}), rhs, kFloatsOrComplexes);
 }
 Value divide(Value lhs, Value rhs) {
   static constexpr std::string_view kName = "stablehlo.divide";

@@ -185,9 +185,48 @@ Value log10(Value x) { return by_parts<over_ln10>(log(x)); }
 Value deg2rad(Value x) { return x * (kPi / 180); }
 Value rad2deg(Value x) { return x * (180 / kPi); }
 
+// XLA's function squares what is left of a complex number near -1.
+Value log1p(Value z) {
+  const Value next = mirrored<hlo::log_plus_one>(z);
+  if (!base::is_complex(z.dtype())) return next;
+  const Value rest = complex(real(z) + 1.0, imag(z));
+  const Value is_near = less(abs(real(rest)), 0.5) & less(abs(imag(rest)), 0.5);
+  return where(is_near, log(rest), next);
+}
+
+// Where the first is 0, the second may be infinite.
+Value product_with_zero(Value x, Value factor) {
+  return where(equal(x, 0), x * where(is_infinite(factor), 1, factor), x * factor);
+}
+
+// Of complex numbers by parts, as C's functions have them: XLA takes a hyperbolic sine for the
+// difference of two exponentials, which leaves little but rounding of a small one.
+Value sin(Value z) {
+  if (!base::is_complex(z.dtype())) return hlo::sine(z);
+  const Value x = real(z);
+  const Value y = imag(z);
+  return complex(product_with_zero(sine(x), hlo::cosh(y)), cosine(x) * hlo::sinh(y));
+}
+Value cos(Value z) {
+  if (!base::is_complex(z.dtype())) return hlo::cosine(z);
+  const Value x = real(z);
+  const Value y = imag(z);
+  return complex(cosine(x) * hlo::cosh(y), -product_with_zero(sine(x), hlo::sinh(y)));
+}
+// The same functions, turned by a right angle.
+Value sinh(Value z) {
+  if (!base::is_complex(z.dtype())) return hlo::sinh(z);
+  const Value turned = sin(complex(-imag(z), real(z)));
+  return complex(imag(turned), -real(turned));
+}
+Value cosh(Value z) {
+  if (!base::is_complex(z.dtype())) return hlo::cosh(z);
+  return cos(complex(-imag(z), real(z)));
+}
+
 Value sinc(Value x) {
   const Value angle = x * kPi;
-  return where(equal(x, 0), 1, sine(angle) / angle);
+  return where(equal(x, 0), 1, sin(angle) / angle);
 }
 
 // log(x / (1 - x)), with x kept `eps` away from 0 and 1 where that is given.
@@ -242,8 +281,8 @@ constexpr UnaryOperator kUnaryOperators[] = {
     {"ceil", rounding<hlo::ceil>},
     {"_conj_physical", conj_of},
     {"conj_physical_", conj_of, Repeats::kAllowed},
-    {"cos", floating<hlo::cosine>},
-    {"cosh", floating_formula<hlo::cosh>},
+    {"cos", floating<cos>},
+    {"cosh", floating_formula<cosh>},
     {"deg2rad", floating_formula<deg2rad>},
     {"erf", floating_formula<error_function>},
     {"erfc", floating_formula<hlo::erfc>},
@@ -262,7 +301,7 @@ constexpr UnaryOperator kUnaryOperators[] = {
     {"lgamma", floating_formula<log_gamma>},
     {"log", floating<hlo::log>},
     {"log10", floating_formula<log10>},
-    {"log1p", floating_formula<mirrored<hlo::log_plus_one>>},
+    {"log1p", floating_formula<log1p>},
     {"log2", floating_formula<log2>},
     {"logical_not", logical_not},
     {"neg", hlo::negate},
@@ -274,9 +313,9 @@ constexpr UnaryOperator kUnaryOperators[] = {
     {"sigmoid", floating_formula<hlo::logistic>},
     {"sign", sign_of},
     {"signbit", signbit},
-    {"sin", floating<hlo::sine>},
+    {"sin", floating<sin>},
     {"sinc", floating_formula<sinc>},
-    {"sinh", floating_formula<hlo::sinh>},
+    {"sinh", floating_formula<sinh>},
     {"sqrt", floating<square_root>},
     {"tan", floating<hlo::tan>},
     {"tanh", floating<hlo::tanh>},
