@@ -70,7 +70,7 @@ std::size_t KeptBlocks::size_of(const void* block) noexcept {
 
 void KeptBlocks::keep() noexcept {
   const std::lock_guard lock(mutex_);
-  keeps_ = true;
+  keeps_ = std::chrono::steady_clock::now() >= keeps_from_;
 }
 
 void KeptBlocks::let_go() noexcept {
@@ -78,6 +78,11 @@ void KeptBlocks::let_go() noexcept {
   keeps_ = false;
   unmap_until(0);
   sizes_.most_in_use = sizes_.in_use;
+}
+
+void KeptBlocks::run_short() noexcept {
+  const std::lock_guard lock(mutex_);
+  unmap_for_others();
 }
 
 KeptBlocks::Sizes KeptBlocks::sizes() noexcept {
@@ -102,6 +107,13 @@ void KeptBlocks::unmap_until(std::size_t most_bytes) {
   }
 }
 
+void KeptBlocks::unmap_for_others() {
+  constexpr std::chrono::minutes kShortage(1);
+  keeps_ = false;
+  keeps_from_ = std::chrono::steady_clock::now() + kShortage;
+  unmap_until(0);
+}
+
 void* KeptBlocks::map(std::size_t num_bytes) {
   const std::size_t in_use = sizes_.in_use + num_bytes;
   unmap_until(std::max(sizes_.most_in_use, in_use) - in_use);
@@ -110,7 +122,7 @@ void* KeptBlocks::map(std::size_t num_bytes) {
   };
   void* block = mapped();
   if (block == MAP_FAILED) {
-    unmap_until(0);
+    unmap_for_others();
     block = mapped();
   }
   return block != MAP_FAILED ? block : nullptr;

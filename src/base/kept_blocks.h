@@ -3,6 +3,7 @@
 // a microsecond for each 4 KiB.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -41,6 +42,8 @@ class KeptBlocks {
 
   void keep() noexcept;
   void let_go() noexcept;
+  // The system has refused memory: nothing is kept for a minute, since others need some too.
+  void run_short() noexcept;
   Sizes sizes() noexcept;
 
   // Held while the process forks.
@@ -56,6 +59,7 @@ class KeptBlocks {
   // Under mutex_.
   void* take(KeptOnes::iterator kept);
   void unmap_until(std::size_t most_bytes);
+  void unmap_for_others();
   void* map(std::size_t num_bytes);
 
   std::mutex mutex_;
@@ -64,6 +68,7 @@ class KeptBlocks {
   Sizes sizes_;
   std::uint64_t num_kept_ = 0;
   bool keeps_ = false;
+  std::chrono::steady_clock::time_point keeps_from_;  // the clock's beginning, as a rule
 };
 
 // Those of the process, which are never destroyed.

@@ -42,7 +42,7 @@ bool can_allocate(std::size_t num_bytes) {
     return true;
   };
   if (is_mapped()) return true;
-  kept_blocks().let_go();
+  kept_blocks().run_short();
   return is_mapped();
 }
 

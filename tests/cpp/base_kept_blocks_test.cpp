@@ -96,6 +96,18 @@ TEST(more_than_there_is_gives_nothing) {
   EXPECT_EQ(blocks.sizes().in_use, std::size_t{0});
 }
 
+TEST(nothing_is_kept_where_memory_runs_short) {
+  KeptBlocks blocks;
+  blocks.keep();
+  EXPECT(blocks.free(blocks.allocate(kMegabyte)));
+  EXPECT(blocks.sizes().kept >= kMegabyte);
+  blocks.run_short();
+  EXPECT_EQ(blocks.sizes().kept, std::size_t{0});
+  blocks.keep();
+  EXPECT(blocks.free(blocks.allocate(kMegabyte)));
+  EXPECT_EQ(blocks.sizes().kept, std::size_t{0});
+}
+
 TEST(threads_get_blocks_of_their_own) {
   KeptBlocks blocks;
   blocks.keep();

@@ -78,3 +78,20 @@ def test_on_one_core():
         norm = torch.nn.functional.layer_norm(x.to("xla"), (1000,)).cpu()
         print(torch.allclose(norm, torch.nn.functional.layer_norm(x, (1000,)), atol=1e-5))
     """).split() == ["True", "True"]
+
+
+def test_memory_that_ran_short_is_left_to_others():
+    short = """
+    free = 1500 << 20
+    used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + free, resource.RLIM_INFINITY))
+    numbers = free
+    while True:
+        try:
+            torch.full((numbers,), 2.0, device="xla").sort().values[-1].item()
+            break
+        except torch.OutOfMemoryError:
+            numbers //= 2
+    print(numbers < free, len(torch.empty(700 << 20, dtype=torch.uint8)) == 700 << 20)
+    """
+    assert run_in_process(_PROGRAM + short) == "True True"
