@@ -88,10 +88,14 @@ def test_memory_that_ran_short_is_left_to_others():
     numbers = free
     while True:
         try:
-            torch.full((numbers,), 2.0, device="xla").sort().values[-1].item()
+            two = torch.full((numbers,), 2.0, device="xla")
+            three = two + 1
+            torch_xla.sync(wait=True)
             break
         except torch.OutOfMemoryError:
             numbers //= 2
-    print(numbers < free, len(torch.empty(700 << 20, dtype=torch.uint8)) == 700 << 20)
+    del two, three
+    torch_xla.sync(wait=True)
+    print(numbers < free, len(torch.empty(1000 << 20, dtype=torch.uint8)) == 1000 << 20)
     """
     assert run_in_process(_PROGRAM + short) == "True True"
