@@ -196,7 +196,7 @@ Value log1p(Value z) {
 
 // Where the first is 0, the second may be infinite.
 Value product_with_zero(Value x, Value factor) {
-  return where(equal(x, 0), x * where(is_infinite(factor), 1, factor), x * factor);
+  return x * where(equal(x, 0) & is_infinite(factor), 1, factor);
 }
 
 // Of complex numbers by parts, as C's functions have them: XLA takes a hyperbolic sine for the
