@@ -196,7 +196,7 @@ Value log1p(Value z) {
 
 // Where the first is 0, the second may be infinite.
 Value product_with_zero(Value x, Value factor) {
-  return x * where(equal(x, 0) & is_infinite(factor), 1, factor);
+  return x * where(equal(x, 0) & is_infinite(factor), hlo::sign(factor), factor);
 }
 
 // Of complex numbers by parts, as C's functions have them: XLA takes a hyperbolic sine for the

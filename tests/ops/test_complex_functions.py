@@ -71,6 +71,15 @@ def test_of_constants(name: str, dtype: torch.dtype):
         assert off.max() <= 200 * torch.finfo(dtype).eps, (z, a.cpu()[0], b[0])
 
 
+@pytest.mark.parametrize("name", BY_PARTS)
+def test_zeros_beside_what_overflows(name: str):
+    x = torch.tensor([1000j, -1000j, complex(-0.0, 1000), 1000, -1000], dtype=torch.complex64)
+    actual, expected = getattr(torch, name)(x.to("xla")).cpu(), getattr(torch, name)(x)
+    for a, b in zip(parts_of(actual), parts_of(expected), strict=True):
+        assert torch.equal(a, b)
+        assert torch.equal(a.signbit(), b.signbit())
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
 def test_angles_of_constants(dtype: torch.dtype):
     for y in (0.0, -0.0, 1.0):
