@@ -1,11 +1,13 @@
-"""Writes src/ops/special_tables.h: Chebyshev coefficients of the special functions.
+"""Writes src/ops/special_tables.h: coefficients of the special functions.
 
 Each function is smooth on its interval of `u`; the table holds c[k] with f(u) = sum c[k] T_k(t),
-where t runs over [-1, 1]. Needs mpmath. Run: python tools/special_tables.py && make format
+where t runs over [-1, 1]. Temme's are those of powers (DLMF 8.12). Needs mpmath. Run:
+python tools/special_tables.py && make format
 """
 
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from fractions import Fraction
 from typing import Any
 
 import mpmath
@@ -176,23 +178,69 @@ def chebyshev(function: Function, low: Number, high: Number) -> list[Number]:
     return coefficients
 
 
+# Temme's expansion is used from this `a` on, for an eta up to this.
+TEMME_LEAST = 1000
+TEMME_MOST_ETA = 0.33
+TEMME_TERMS = 40
+# Of the gamma function's asymptotic series (DLMF 5.11.3).
+STIRLING = [Fraction(1), Fraction(1, 12), Fraction(1, 288), Fraction(-139, 51840)]
+
+
+def temme() -> list[list[Fraction]]:
+    """The powers of eta in c[k], where Q(a, x) = erfc(eta sqrt(a / 2)) / 2 + exp(-a eta^2 / 2) /
+    sqrt(2 pi a) sum of c[k] / a^k, and eta^2 / 2 = mu - log(1 + mu), mu = x / a - 1."""
+    mu = [Fraction(0), Fraction(1)]  # of eta; from mu mu' = eta (1 + mu)
+    for n in range(2, TEMME_TERMS + 1):
+        known = sum((mu[i] * (n + 1 - i) * mu[n + 1 - i] for i in range(2, n)), Fraction(0))
+        mu.append((mu[n - 1] - known) / (n + 1))
+    inverse = [Fraction(1)]  # of mu / eta
+    for n in range(1, TEMME_TERMS):
+        inverse.append(-sum((mu[k + 1] * inverse[n - k] for k in range(1, n + 1)), Fraction(0)))
+    # From here on by power, since they begin with negative ones.
+    one_over_mu = {n - 1: value for n, value in enumerate(inverse)}
+    c = {power: value - (power == -1) for power, value in one_over_mu.items()}
+    found = []
+    for k, stirling in enumerate(STIRLING):
+        if k > 0:
+            c = {power - 2: power * value for power, value in c.items()}
+            for power, value in one_over_mu.items():
+                c[power] = c.get(power, Fraction(0)) + (-1) ** k * stirling * value
+        assert not any(value for power, value in c.items() if power < 0)
+        found.append([c[n] for n in range(TEMME_TERMS // 2)])
+    return found
+
+
+def seen(coefficients: Sequence[Fraction], k: int) -> list[Number]:
+    """Those that float64 sees."""
+    sizes = [abs(c) * TEMME_MOST_ETA**n / TEMME_LEAST**k for n, c in enumerate(coefficients)]
+    number = max(n + 1 for n, size in enumerate(sizes) if size > CUTOFF)
+    return [mpf(c.numerator) / c.denominator for c in coefficients[:number]]
+
+
+def table(name: str, meaning: str, coefficients: Sequence[Number]) -> list[str]:
+    numbers = [mpmath.nstr(c, 18, min_fixed=0, max_fixed=0) for c in coefficients]
+    return [
+        f"// {meaning}",
+        f"inline constexpr double {name}[] = {{",
+        *("    " + ", ".join(numbers[i : i + 3]) + "," for i in range(0, len(numbers), 3)),
+        "};",
+        "",
+    ]
+
+
 def main() -> None:
     lines = [
-        "// Chebyshev coefficients of the special functions, written by tools/special_tables.py.",
+        "// Coefficients of the special functions, written by tools/special_tables.py.",
         "#pragma once",
         "",
         "namespace torch_xla::ops {",
         "",
     ]
     for name, meaning, function, low, high in TABLES:
-        lines.append(f"// {meaning}")
-        lines.append(f"inline constexpr double {name}[] = {{")
-        numbers = [
-            mpmath.nstr(c, 18, min_fixed=0, max_fixed=0) for c in chebyshev(function, low, high)
-        ]
-        for i in range(0, len(numbers), 3):
-            lines.append("    " + ", ".join(numbers[i : i + 3]) + ",")
-        lines += ["};", ""]
+        lines += table(name, meaning, chebyshev(function, low, high))
+    for k, coefficients in enumerate(temme()):
+        meaning = f"c[{k}] of Temme's expansion, by powers of eta"
+        lines += table(f"kTemme{k}", meaning, seen(coefficients, k))
     lines += ["}  // namespace torch_xla::ops", ""]
     path = pathlib.Path(__file__).parent.parent / "src" / "ops" / "special_tables.h"
     path.write_text("\n".join(lines))

@@ -199,28 +199,44 @@ Value product_with_zero(Value x, Value factor) {
   return x * where(equal(x, 0) & is_infinite(factor), hlo::sign(factor), factor);
 }
 
+// Half of exp(x), where that is finite. XLA's hyperbolic functions take it for exp(x - log(2)), of
+// which a difference of one rounding is x roundings.
+Value half_exponential(Value x) {
+  const Value root = exponential(x * 0.5);
+  return root * 0.5 * root;
+}
+Value real_cosh(Value x) {
+  const Value half = half_exponential(abs(x));
+  return half + 0.25 / half;
+}
+Value real_sinh(Value x) {
+  const Value half = half_exponential(abs(x));
+  const Value large = half - 0.25 / half;
+  return where(less(abs(x), 1), hlo::sinh(x), where(signbit(x), -large, large));
+}
+
 // Of complex numbers by parts, as C's functions have them: XLA takes a hyperbolic sine for the
 // difference of two exponentials, which leaves little but rounding of a small one.
 Value sin(Value z) {
   if (!base::is_complex(z.dtype())) return hlo::sine(z);
   const Value x = real(z);
   const Value y = imag(z);
-  return complex(product_with_zero(sine(x), hlo::cosh(y)), cosine(x) * hlo::sinh(y));
+  return complex(product_with_zero(sine(x), real_cosh(y)), cosine(x) * real_sinh(y));
 }
 Value cos(Value z) {
   if (!base::is_complex(z.dtype())) return hlo::cosine(z);
   const Value x = real(z);
   const Value y = imag(z);
-  return complex(cosine(x) * hlo::cosh(y), -product_with_zero(sine(x), hlo::sinh(y)));
+  return complex(cosine(x) * real_cosh(y), -product_with_zero(sine(x), real_sinh(y)));
 }
 // The same functions, turned by a right angle.
 Value sinh(Value z) {
-  if (!base::is_complex(z.dtype())) return hlo::sinh(z);
+  if (!base::is_complex(z.dtype())) return real_sinh(z);
   const Value turned = sin(complex(-imag(z), real(z)));
   return complex(imag(turned), -real(turned));
 }
 Value cosh(Value z) {
-  if (!base::is_complex(z.dtype())) return hlo::cosh(z);
+  if (!base::is_complex(z.dtype())) return real_cosh(z);
   return cos(complex(-imag(z), real(z)));
 }
 

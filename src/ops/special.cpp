@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 #include <numbers>
+#include <span>
 
 #include "ops/expression.h"
 #include "ops/pointwise.h"
@@ -49,9 +50,11 @@ hlo::Values iterate(hlo::Values state, const hlo::Region& body, double most_step
 }
 
 constexpr double kEpsilon = std::numeric_limits<double>::epsilon();
+// From here on float32 knows nothing between two integers.
+constexpr double kMostIntegers = 1 << 24;
 
-// What follows the terms summed one by one in the sum of (q + n)^-x, for q above 9, by Euler and
-// Maclaurin's series.
+// What follows the terms summed one by one in the sum of (q + n)^-x, for q above x + 9, by Euler
+// and Maclaurin's series, whose terms grow for a smaller one.
 Value zeta_tail(Value x, Value q) {
   constexpr double kBernoulli[] = {
       1.0 / 6, -1.0 / 30,     1.0 / 42,      -1.0 / 30,       5.0 / 66,       -691.0 / 2730,
@@ -81,16 +84,19 @@ Value hurwitz_zeta(Value x, Value q) {
   const Value is_usual = is_defined & ~is_pole;
   const Value safe_q = where(is_usual, q, 10.0);
   const Value start = hlo::full_like(x, 0.0);
-  const hlo::Values ends =
-      iterate({start, safe_q, less_equal(safe_q, 9.0)}, [&](std::span<const Value> v) {
+  const Value last = x + 9.0;
+  const hlo::Values ends = iterate(
+      {start, safe_q, less_equal(safe_q, last)},
+      [&](std::span<const Value> v) {
         const Value term = power(v[1], -x);
         const Value sum = where(v[2], v[0] + term, v[0]);
         const Value next = where(v[2], v[1] + 1.0, v[1]);
         // A sum that has converged needs no tail, but the tail needs an argument that is positive.
-        const Value is_negligible = less(abs(term), abs(sum) * epsilon) & greater(next, 0);
-        return hlo::Values{sum, next, v[2] & less_equal(next, 9.0) & ~is_negligible};
-      });
-  const Value tail = where(greater(ends[1], 9.0), zeta_tail(x, ends[1]), 0);
+        const Value is_negligible = less_equal(abs(term), abs(sum) * epsilon) & greater(next, 0);
+        return hlo::Values{sum, next, v[2] & less_equal(next, last) & ~is_negligible};
+      },
+      kMostIntegers);
+  const Value tail = where(greater(ends[1], last), zeta_tail(x, ends[1]), 0);
   const Value value = where(is_usual, ends[0] + tail, kNan);
   return where(equal(x, 1) | (is_pole & ~less(x, 1)), kInfinity, value);
 }
@@ -183,19 +189,50 @@ struct IncompleteGamma {
   Value upper;
 };
 
+// sum c[n] t^n
+Value power_series(Value t, std::span<const double> coefficients) {
+  Value sum = hlo::full_like(t, coefficients.back());
+  for (std::size_t n = coefficients.size() - 1; n-- > 0;) sum = sum * t + coefficients[n];
+  return sum;
+}
+
+// Where a is this large and x within 0.3 a of it, the series and the fraction take about sqrt(a)
+// steps, and the density is lost in its logarithms' rounding: Temme's expansion (DLMF 8.12).
+constexpr double kTemmeLeast = 1000;
+IncompleteGamma temme(Value a, Value x) {
+  // From log(1 + mu) = 2 atanh(s), and what of atanh(s) / s^3 follows 1 / s^2.
+  constexpr double kAtanh[] = {1.0 / 3,  1.0 / 5,  1.0 / 7,  1.0 / 9,  1.0 / 11,
+                               1.0 / 13, 1.0 / 15, 1.0 / 17, 1.0 / 19, 1.0 / 21};
+  const Value mu = (x - a) / a;
+  const Value s = mu / (mu + 2.0);
+  const Value quotient = 1.0 / (1.0 - s) - s * power_series(s * s, kAtanh);
+  const Value eta = s * 2.0 * sqrt(quotient);
+  Value sum = power_series(eta, kTemme3);
+  const std::span<const double> lower_terms[] = {kTemme2, kTemme1, kTemme0};
+  for (const std::span<const double> c : lower_terms) {
+    sum = sum / a + power_series(eta, c);
+  }
+  const Value rest = exponential(s * s * quotient * a * -2.0) / sqrt(a * (2 * kPi)) * sum;
+  const Value scaled = eta * sqrt(a * 0.5);
+  return {.lower = erfc(-scaled) * 0.5 - rest, .upper = erfc(scaled) * 0.5 + rest};
+}
+
 // In float64 throughout: the density is a small difference of large logarithms.
 IncompleteGamma incomplete_gamma(Value a, Value x) {
   const Value is_usual = greater(a, 0) & greater(x, 0) & less(a, kInfinity) & less(x, kInfinity);
-  const Value by_fraction = is_usual & greater(x, 1.0) & greater(x, a);
-  const Value by_series = is_usual & ~by_fraction;
+  const Value is_large = is_usual & greater(a, kTemmeLeast) & less(abs(x - a), a * 0.3);
+  const Value by_fraction = is_usual & ~is_large & greater(x, 1.0) & greater(x, a);
+  const Value by_series = is_usual & ~is_large & ~by_fraction;
   const Value safe_a = where(is_usual, a, 1.0);
   const Value safe_x = where(is_usual, x, 1.0);
   const Value series = igamma_series(safe_a, safe_x, by_series);
   // Where the series serves, a fraction that is harmless.
   const Value fraction = igammac_fraction(where(by_fraction, safe_a, 1.0),
                                           where(by_fraction, safe_x, 2.0), by_fraction);
-  const Value lower = where(by_series, series, 1.0 - fraction);
-  const Value upper = where(by_series, 1.0 - series, fraction);
+  const IncompleteGamma large =
+      temme(where(is_large, a, kTemmeLeast), where(is_large, x, kTemmeLeast));
+  const Value lower = where(is_large, large.lower, where(by_series, series, 1.0 - fraction));
+  const Value upper = where(is_large, large.upper, where(by_series, 1.0 - series, fraction));
 
   const Value a_is_infinite = equal(a, kInfinity);
   const Value x_is_infinite = equal(x, kInfinity);
@@ -275,20 +312,23 @@ Value ndtri(Value p) {
 // What follows P(k-1) and P(k) in the sequence.
 using Recurrence = Value (*)(Value x, Value k, Value previous, Value current);
 
-// P(n) for P(0) = 1 and P(1) = `first`; 0 for negative n. As many steps as the greatest n asks for.
+// P(n) for P(0) = 1 and P(1) = `first`; 0 for negative n, NaN for one that no float32 counts up to.
+// As many steps as the greatest n asks for.
 Value polynomial(Value x, Value n, Value first, Recurrence next) {
   const Value degree = trunc(n);
   const Value one = hlo::full_like(x, 1.0);
-  const Value result = where(equal(degree, 0), one, where(equal(degree, 1), first, 0));
+  const Value is_countable = less(degree, kMostIntegers);
+  const Value rest = where(is_countable, 0, hlo::full_like(x, kNan));
+  const Value result = where(equal(degree, 0), one, where(equal(degree, 1), first, rest));
   const hlo::Values ends = iterate(
-      {one, one, first, result, greater(degree, 1)},
+      {one, one, first, result, greater(degree, 1) & is_countable},
       [&](std::span<const Value> v) {
         const Value following = next(x, v[0], v[1], v[2]);
         const Value k = v[0] + 1.0;
         return hlo::Values{k, v[2], following, where(equal(degree, k), following, v[3]),
                            v[4] & greater(degree, k)};
       },
-      1e6);
+      kMostIntegers);
   return ends[3];
 }
 
