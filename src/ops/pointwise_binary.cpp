@@ -268,9 +268,16 @@ Value gcd(Value a, Value b) {
 Value lcm(Value a, Value b) {
   check_implemented(base::is_integral(a.dtype()) && a.dtype() != DType::kBool, "lcm_cpu",
                     a.dtype());
+  const DType dtype = a.dtype();
   const Value divisor = gcd(a, b);
-  const Value multiple = a / where(equal(divisor, 0), 1, divisor) * b;
-  return base::is_signed_integral(a.dtype()) ? abs(multiple) : multiple;
+  Value part = a / where(equal(divisor, 0), 1, divisor);
+  if (!base::is_signed_integral(dtype)) return part * b;
+  // As C has it: the product of short integers is an int, and one that is too large is cut last.
+  if (base::size_bytes(dtype) < 4) {
+    part = convert(part, DType::kInt32);
+    b = convert(b, DType::kInt32);
+  }
+  return convert(abs(part * b), dtype);
 }
 
 // ---- Bits ---------------------------------------------------------------------------------------

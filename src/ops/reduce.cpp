@@ -45,6 +45,113 @@ Value extremum(Value operand, Value start, const Dims& dims, bool greatest) {
   return hlo::select(reduce_or(hlo::ne(operand, operand), dims), nan, found);
 }
 
+Value plain_sum(Value operand, const Dims& dims) {
+  return hlo::reduce(operand, hlo::scalar(operand.builder(), operand.dtype(), 0), dims, hlo::add);
+}
+
+// XLA's CPU compiler adds up a column from its first element to its last: the error grows with
+// their number, and one thread has all the work where there are few columns. A long one is added
+// up in two steps, of about as many terms each, between which XLA must not look. Of a row, several
+// parts are added up side by side.
+constexpr std::int64_t kLongColumn = 4096;
+constexpr std::int64_t kLongRow = 1 << 17;
+constexpr std::int64_t kPartOfRow = 4096;
+// How many times as many or as few are still about as many.
+constexpr std::int64_t kNear = 4;
+
+bool may_have_many_terms(const Value& operand, const Dims& dims) {
+  return !base::is_integral(operand.dtype()) && !operand.builder().barrier_call().empty() &&
+         !hlo::is_partitioned() && reduced_size(operand.dims(), dims) >= kLongColumn;
+}
+
+// The divisor of `size`, a larger number, that is nearest to `wanted`, as a ratio; 1 where none is
+// near.
+std::int64_t divisor_near(std::int64_t size, std::int64_t wanted) {
+  for (std::int64_t above = wanted; above <= kNear * wanted; ++above) {
+    if (size % above == 0) return above;
+    const std::int64_t below = wanted * wanted / above;
+    if (below > 1 && size % below == 0) return below;
+  }
+  return 1;
+}
+
+// The sum along the first `split` of `size` elements of a dimension, and along the others.
+Value sum_in_parts(Value operand, const Dims& dims, std::int64_t dim, std::int64_t split) {
+  const auto at = static_cast<std::size_t>(dim);
+  const auto part = [&](std::int64_t start, std::int64_t end) {
+    Dims starts(operand.dims().size(), 0);
+    Dims ends = operand.dims();
+    starts[at] = start;
+    ends[at] = end;
+    return reduce_sum(hlo::slice(operand, starts, ends, Dims(starts.size(), 1)), dims);
+  };
+  return hlo::add(part(0, split), part(split, operand.dims()[at]));
+}
+
+std::int64_t root_of(std::int64_t size) {
+  return static_cast<std::int64_t>(std::sqrt(static_cast<double>(size)));
+}
+
+// About `wanted` terms in the first step. `dims` ascend.
+Value sum_in_two_steps(Value operand, const Dims& dims, std::int64_t wanted) {
+  // From the last dimension on into the first step, unless that were far too many; then a part of
+  // the next.
+  std::size_t first = dims.size();
+  std::int64_t inner_size = 1;
+  while (inner_size * operand.dim(dims[first - 1]) <= kNear * wanted) {
+    inner_size *= operand.dim(dims[--first]);
+  }
+  const std::int64_t next = dims[first - 1];
+  const std::int64_t size = operand.dim(next);
+  const std::int64_t needed = wanted / inner_size;
+  const std::int64_t part = needed > kNear ? divisor_near(size, needed) : 1;
+  if (part == 1 && needed > kNear) return sum_in_parts(operand, dims, next, size / needed * needed);
+  Dims split = operand.dims();
+  split[static_cast<std::size_t>(next)] = size / part;
+  split.insert(split.begin() + next + 1, part);
+  Dims inner = {next + 1};
+  for (std::size_t i = first; i < dims.size(); ++i) inner.push_back(dims[i] + 1);
+  const Value sums = hlo::optimization_barrier({plain_sum(hlo::reshape(operand, split), inner)})[0];
+  return plain_sum(sums, Dims(dims.begin(), dims.begin() + static_cast<std::ptrdiff_t>(first)));
+}
+
+// The same where the last dimension is among them: first of columns into which it is cut.
+Value sum_of_one_column(Value operand, const Dims& dims) {
+  const std::int64_t size = operand.dims().back();
+  const std::int64_t wanted = root_of(size);
+  const std::int64_t part = wanted > kNear ? divisor_near(size, wanted) : 1;
+  if (part == 1) return plain_sum(operand, dims);
+  Dims split = operand.dims();
+  split.back() = size / part;
+  split.push_back(part);
+  const Value sums = hlo::optimization_barrier({plain_sum(hlo::reshape(operand, split), dims)})[0];
+  return plain_sum(sums, {sums.rank() - 1});
+}
+
+// Without dimensions of size 1, behind which XLA does not see what is contiguous.
+Value sum_of_many_terms(Value operand, const Dims& dims) {
+  Dims kept_sizes;
+  Dims kept_dims;
+  for (std::size_t i = 0; i < operand.dims().size(); ++i) {
+    if (operand.dims()[i] == 1) continue;
+    if (contains(dims, static_cast<std::int64_t>(i))) {
+      kept_dims.push_back(static_cast<std::int64_t>(kept_sizes.size()));
+    }
+    kept_sizes.push_back(operand.dims()[i]);
+  }
+  const Value dense = hlo::reshape(operand, kept_sizes);
+  const auto sum = [&] {
+    const std::int64_t terms = reduced_size(dense.dims(), kept_dims);
+    const bool are_rows = kept_dims.back() + 1 == dense.rank();
+    if (!are_rows) return sum_in_two_steps(dense, kept_dims, root_of(terms));
+    // A column that stands alone is no row to XLA.
+    if (operand.dims().back() == 1) return sum_of_one_column(dense, kept_dims);
+    if (terms < kLongRow) return plain_sum(dense, kept_dims);
+    return sum_in_two_steps(dense, kept_dims, std::max(root_of(terms), kPartOfRow));
+  };
+  return hlo::reshape(sum(), reduced_dims(operand.dims(), dims, false));
+}
+
 }  // namespace
 
 std::int64_t reduced_size(const Dims& operand_dims, const Dims& dims) {
@@ -80,7 +187,8 @@ Value spread(Value reduced, const Dims& operand_dims, const Dims& dims) {
 
 Value reduce_sum(Value operand, const Dims& dims) {
   if (dims.empty()) return operand;
-  return hlo::reduce(operand, hlo::scalar(operand.builder(), operand.dtype(), 0), dims, hlo::add);
+  return may_have_many_terms(operand, dims) ? sum_of_many_terms(operand, dims)
+                                            : plain_sum(operand, dims);
 }
 
 Value reduce_prod(Value operand, const Dims& dims) {

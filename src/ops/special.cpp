@@ -52,6 +52,7 @@ hlo::Values iterate(hlo::Values state, const hlo::Region& body, double most_step
 constexpr double kEpsilon = std::numeric_limits<double>::epsilon();
 // From here on float32 knows nothing between two integers.
 constexpr double kMostIntegers = 1 << 24;
+constexpr double kTwoTo63 = 0x1p63;
 
 // What follows the terms summed one by one in the sum of (q + n)^-x, for q above x + 9, by Euler
 // and Maclaurin's series, whose terms grow for a smaller one.
@@ -318,7 +319,8 @@ Value polynomial(Value x, Value n, Value first, Recurrence next) {
   const Value degree = trunc(n);
   const Value one = hlo::full_like(x, 1.0);
   const Value is_countable = less(degree, kMostIntegers);
-  const Value rest = where(is_countable, 0, hlo::full_like(x, kNan));
+  const Value is_integer = less(degree, kTwoTo63);  // others are negative to the CPU
+  const Value rest = where(is_integer & ~is_countable, kNan, hlo::full_like(x, 0));
   const Value result = where(equal(degree, 0), one, where(equal(degree, 1), first, rest));
   const hlo::Values ends = iterate(
       {one, one, first, result, greater(degree, 1) & is_countable},

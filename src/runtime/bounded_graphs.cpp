@@ -78,6 +78,9 @@ base::Hash128 key_of(const BoundedGraph& graph, const graph::Trace& trace,
 }  // namespace
 
 void BoundedGraphs::add(Seen& seen, const graph::Trace& trace, const graph::Sizes& sizes) {
+  if (SeenNumbersPtr now = seen.numbers->with(trace)) seen.numbers = std::move(now);
+  if (sizes.integers == seen.last) return;  // what else differs says nothing of sizes
+  seen.last = sizes.integers;
   bool is_growing = true;
   Numbering groups;
   for (std::size_t i = 0; i < sizes.integers.size(); ++i) {
@@ -86,7 +89,6 @@ void BoundedGraphs::add(Seen& seen, const graph::Trace& trace, const graph::Size
     if (difference != 0) seen.is_variable[i] = true;
     seen.groups[i] = groups.of(seen.groups[i], sizes.integers[i]);
   }
-  if (SeenNumbersPtr now = seen.numbers->with(trace)) seen.numbers = std::move(now);
   if (++seen.num_graphs == 2) seen.is_growing = is_growing;
 }
 
@@ -137,6 +139,7 @@ std::optional<BoundedGraph> BoundedGraphs::see(const graph::Trace& trace, bool g
   for (const std::int64_t integer : sizes->integers) first.groups.push_back(groups.of(0, integer));
   first.is_variable.assign(sizes->integers.size(), false);
   first.integers = sizes->integers;
+  first.last = sizes->integers;
   first.numbers = std::make_shared<const SeenNumbers>(trace);
   forms_.insert(sizes->form, std::move(first), kMaxForms, evicted);
   return std::nullopt;

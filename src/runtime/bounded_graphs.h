@@ -39,6 +39,7 @@ class BoundedGraphs {
  private:
   struct Seen {
     std::vector<std::int64_t> integers;  // of the first graph
+    std::vector<std::int64_t> last;      // of the latest
     std::vector<bool> is_variable;       // seen to differ from these
     std::vector<std::uint32_t> groups;   // of integers that have always been equal
     SeenNumbersPtr numbers;

@@ -71,3 +71,11 @@ def test_polynomials_of_degrees_beyond_counting_are_nan():
     assert torch.special.chebyshev_polynomial_t(x, 2**24).isnan().all()
     expected = torch.special.chebyshev_polynomial_t(torch.tensor([1.0]), 2000000)
     assert torch.equal(torch.special.chebyshev_polynomial_t(x, 2000000).cpu()[1:], expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int16, torch.int32, torch.int64], ids=str)
+def test_least_common_multiples_beyond_the_dtype(dtype: torch.dtype):
+    top = torch.iinfo(dtype).max
+    numbers = torch.tensor([0, 1, 2, 7, 100, top, top - 1, -3, -100, -top], dtype=dtype)
+    a, b = torch.cartesian_prod(numbers, numbers).t().contiguous()
+    assert torch.equal(torch.lcm(a.to("xla"), b.to("xla")).cpu(), torch.lcm(a, b))

@@ -252,6 +252,20 @@ def test_sizes_that_grow_are_bounded_by_default():
     assert run(FUNCTIONS["sum"], range(10, 60, 10)) == 5
 
 
+def test_the_same_sizes_again_are_no_growth():
+    """Another program for the same sizes, here one that also gives the operand."""
+    torch_xla.settings.bounded_sizes = False
+    for shape in ((30, 50), (400, 3)):
+        x = torch.randn(shape).to("xla")
+        torch_xla.sync()
+        for _ in range(2):
+            total = x.sum(0)
+            torch_xla.sync()
+            torch.testing.assert_close(total.cpu(), x.cpu().sum(0), rtol=1e-5, atol=1e-5)
+        x.sum(0).cpu()
+    assert metrics.counter_value("BoundedCompile") is None
+
+
 def test_a_first_step_with_all_rows_leaves_the_later_ones_bounded():
     """A prompt's step reads all of its tokens, the later ones the last token alone."""
 
