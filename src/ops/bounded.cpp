@@ -3,6 +3,8 @@
 #include "ops/bounded.h"
 
 #include <algorithm>
+#include <cmath>
+#include <string_view>
 #include <utility>
 
 #include "base/error.h"
@@ -13,6 +15,20 @@ namespace {
 
 bool has_variable(const Variables& variables) {
   return std::ranges::any_of(variables, [](std::int32_t variable) { return variable >= 0; });
+}
+
+double elements(const graph::TensorType* type) {
+  double product = 1;
+  if (type == nullptr) return 0;
+  for (const std::int64_t dim : type->shape.dims) product *= static_cast<double>(dim);
+  return product;
+}
+
+bool is_product(std::string_view name) {
+  if (name.starts_with("cumm")) return false;
+  constexpr std::string_view kParts[] = {"mm", "matmul", "conv", "linear", "attention", "mv"};
+  return std::ranges::any_of(kParts,
+                             [&](std::string_view part) { return name.find(part) != name.npos; });
 }
 
 }  // namespace
@@ -78,6 +94,25 @@ void BoundedTrace::add_call(const graph::Trace::Step& step) {
 
 base::Dims BoundedTrace::leaf_dims(std::size_t leaf) const {
   return with_bounds(trace_.leaves[leaf]->shape().dims, leaves_[leaf]);
+}
+
+double BoundedTrace::work() const {
+  double sum = 0;
+  for (const BoundedCall& call : calls_) {
+    const graph::Entry& entry = call.entry;
+    double read = 0;
+    double written = 0;
+    for (const graph::TensorType* type : entry.operands) read += elements(type);
+    for (const graph::TensorType* type : entry.outputs) written += elements(type);
+    sum += read + written;
+    if (entry.operands.size() >= 2 && is_product(entry.op->name)) {
+      // m k, k n and m n elements have m k n products.
+      const auto n = entry.operands.size() - 1;
+      const double largest = std::max(elements(entry.operands[1]), elements(entry.operands[n]));
+      sum += std::sqrt(elements(entry.operands[0]) * largest * written);
+    }
+  }
+  return sum;
 }
 
 base::Dims BoundedTrace::root_dims(std::size_t root) const {

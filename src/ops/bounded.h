@@ -53,6 +53,9 @@ class BoundedTrace {
   base::Dims leaf_dims(std::size_t leaf) const;
   base::Dims root_dims(std::size_t root) const;
   const BoundedCall& call(std::size_t step) const { return calls_[step]; }
+  // About how much there is to compute: multiplications of matrix products and convolutions,
+  // elements of all else.
+  double work() const;
 
  private:
   Variables take(std::size_t count);

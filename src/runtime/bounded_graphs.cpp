@@ -15,9 +15,14 @@ constexpr std::size_t kMaxForms = 256;
 constexpr std::int64_t kGrowth = 2;
 // Sizes that lie so near to each other have one bound: n and n + 1 cross it together.
 constexpr std::int64_t kNear = 8;
-// Of sizes that grow, and of others, which may be batches.
+// Of sizes that grow, and of others, which may be batches; smaller ones where a program for such
+// bounds had far more to compute than the graph.
 constexpr std::int64_t kLeastGrowingBound = 64;
 constexpr std::int64_t kLeastBound = 32;
+constexpr std::int64_t kLeastOfAll = 4;
+// Of what there is to compute; and what takes a millisecond or less.
+constexpr double kMostPadding = 0.5;
+constexpr double kCheapWork = 1 << 24;
 constexpr std::uint32_t kNoVariable = ~std::uint32_t{0};
 
 // At most a quarter more than the size, where that is not small.
@@ -53,6 +58,13 @@ std::vector<std::int64_t> bounds_of(const std::vector<std::int64_t>& values,
     bounds[order[k]] = is_near ? bounds[order[k - 1]] : bound_of(value, least);
   }
   return bounds;
+}
+
+bool is_cheap(const graph::Trace& trace, const ops::Bounds& bounds,
+              const std::vector<std::int64_t>& values) {
+  const double work = ops::BoundedTrace(trace, {bounds.variables, values}).work();
+  const double padded = ops::BoundedTrace(trace, bounds).work();
+  return padded - work <= std::max(kMostPadding * work, kCheapWork);
 }
 
 base::Hash128 key_of(const BoundedGraph& graph, const graph::Trace& trace,
@@ -112,8 +124,13 @@ std::optional<BoundedGraph> BoundedGraphs::bounded(const Seen& seen, const graph
     graph.bounds.variables[i] = static_cast<std::int32_t>(variable);
   }
   if (values.empty()) return std::nullopt;
-  graph.bounds.bounds =
-      bounds_of(values, is_dimension, seen.is_growing ? kLeastGrowingBound : kLeastBound);
+  std::int64_t least = seen.is_growing ? kLeastGrowingBound : kLeastBound;
+  graph.bounds.bounds = bounds_of(values, is_dimension, least);
+  while (!is_cheap(trace, graph.bounds, values)) {
+    if (least == kLeastOfAll) return std::nullopt;
+    least /= 2;
+    graph.bounds.bounds = bounds_of(values, is_dimension, least);
+  }
   for (const std::int64_t value : values) {
     graph.values.push_back(static_cast<std::uint64_t>(value));
   }

@@ -252,6 +252,12 @@ def test_sizes_that_grow_are_bounded_by_default():
     assert run(FUNCTIONS["sum"], range(10, 60, 10)) == 5
 
 
+def test_much_work_has_small_bounds():
+    weights = {device: torch.ones(2048, 2048, device=device) / 2048 for device in ("cpu", "xla")}
+    sizes = range(8, 17)  # 8, and up to 12, 16
+    assert run(lambda x: x @ weights[x.device.type], sizes, width=2048) == 3
+
+
 def test_the_same_sizes_again_are_no_growth():
     """Another program for the same sizes, here one that also gives the operand."""
     torch_xla.settings.bounded_sizes = False
