@@ -17,6 +17,7 @@
 #include "aten/exchanges.h"
 #include "aten/fallback.h"
 #include "aten/host_tensor.h"
+#include "aten/ivalues.h"
 #include "aten/normalization_blocks.h"
 #include "aten/operator.h"
 #include "aten/parallel.h"
@@ -88,42 +89,20 @@ class Arguments {
     return words[1];
   }
 
-  static c10::IValue to_kind(const c10::Type& type, const at::Scalar& scalar) {
-    switch (type.kind()) {
-      case c10::TypeKind::FloatType: return scalar.toDouble();
-      case c10::TypeKind::BoolType:
-      case c10::TypeKind::SymBoolType: return scalar.toBool();
-      case c10::TypeKind::IntType:
-      case c10::TypeKind::SymIntType: return scalar.toLong();
-      default: return scalar;
-    }
-  }
-
   static c10::IValue of_numbers(const c10::Type& type, std::span<const std::int64_t> words) {
-    const auto* list = type.castRaw<c10::ListType>();
-    if (list != nullptr) return list_of_numbers(*list->getElementType(), words);
+    if (type.kind() == c10::TypeKind::ListType) {
+      std::vector<at::Scalar> scalars;
+      for (; !words.empty(); words = words.subspan(ops::kWordsPerNumber)) {
+        scalars.push_back(number(words));
+      }
+      return list_of(type, scalars);
+    }
     const auto dtype = static_cast<base::DType>(words[0]);
     if (type.kind() == c10::TypeKind::TensorType) {
       return at::scalar_tensor(number(words), at::TensorOptions().dtype(to_scalar_type(dtype)));
     }
     if (type.kind() == c10::TypeKind::ScalarTypeType) return to_scalar_type(dtype);
     return to_kind(type, number(words));
-  }
-
-  static c10::IValue list_of_numbers(const c10::Type& element,
-                                     std::span<const std::int64_t> words) {
-    c10::List<std::int64_t> integers;
-    c10::List<double> reals;
-    c10::List<bool> booleans;
-    for (; !words.empty(); words = words.subspan(ops::kWordsPerNumber)) {
-      const c10::IValue value = to_kind(element, number(words));
-      if (value.isDouble()) reals.push_back(value.toDouble());
-      if (value.isInt()) integers.push_back(value.toInt());
-      if (value.isBool()) booleans.push_back(value.toBool());
-    }
-    if (element.kind() == c10::TypeKind::FloatType) return reals;
-    if (element.kind() == c10::TypeKind::BoolType) return booleans;
-    return integers;
   }
 
   const HostCall& call_;
@@ -136,18 +115,6 @@ std::vector<at::Tensor> wanted_of(const HostCall& call, std::vector<at::Tensor> 
   std::vector<at::Tensor> out;
   for (const std::int64_t position : call.integers(ops::kAtenCallResults)) {
     out.push_back(results.at(static_cast<std::size_t>(position)));
-  }
-  return out;
-}
-
-std::vector<at::Tensor> tensors_of(const torch::jit::Stack& stack) {
-  std::vector<at::Tensor> out;
-  for (const c10::IValue& value : stack) {
-    if (value.isTensor()) {
-      out.push_back(value.toTensor());
-    } else {
-      for (const at::Tensor& tensor : value.toTensorVector()) out.push_back(tensor);
-    }
   }
   return out;
 }

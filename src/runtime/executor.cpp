@@ -14,6 +14,7 @@
 #include "ops/lower.h"
 #include "runtime/background.h"
 #include "runtime/client.h"
+#include "runtime/host_reads.h"
 #include "runtime/launch.h"
 #include "runtime/observe.h"
 #include "runtime/origin.h"
@@ -330,7 +331,15 @@ std::vector<ArrayPtr> compute(Device& device, const ReadValues& read, std::strin
     compute_parts(device, std::move(plan.cut), where);
     plan = plan_read(device, [&](std::vector<graph::NodeRef>&) { return values; }, arrays);
   }
-  if (!plan.is_empty()) run(device, std::move(plan), where, RunKind::kRead);
+  if (plan.is_empty()) return arrays;
+  bool is_done = false;
+  try {
+    is_done = compute_on_host(device, plan);
+  } catch (...) {
+    run(device, std::move(plan), where, RunKind::kRead);
+    throw;
+  }
+  if (!is_done) run(device, std::move(plan), where, RunKind::kRead);
   return arrays;
 }
 

@@ -90,9 +90,9 @@ def prompt_of(name: str, length: int) -> dict[str, Tensor]:
     return {"input_ids": torch.randint(2, 101, (2, length))}
 
 
-# The programs of a first call and of one with another prompt length, those of 40 ms included. Beams
-# have three reads a token.
-MOST = {"greedy": (9, 5), "sampling": (9, 5), "beams": (16, 11)}
+# The programs of a first call and of one with another prompt length. Beams have three reads a
+# token.
+MOST = {"greedy": (6, 2), "sampling": (6, 2), "beams": (12, 9)}
 
 
 @pytest.mark.parametrize(
