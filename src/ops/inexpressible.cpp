@@ -57,7 +57,7 @@ Shapes lstsq(const Value& a, const Value& b, const std::string& driver) {
   Dims solution = with_batch(batch, {n});
   Dims residuals = has_residuals ? batch : Dims{0};
   if (!is_vector) solution.push_back(columns);
-  if (has_residuals && !is_vector) residuals.push_back(columns);
+  if (has_residuals) residuals.push_back(columns);
   const bool has_values = driver == "gelsd" || driver == "gelss";
   return {
       {a.dtype(), solution},

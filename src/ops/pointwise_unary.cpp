@@ -250,7 +250,10 @@ Value logit(Value self, std::optional<double> eps) {
   check_implemented(!base::is_complex(self.dtype()), "logit_cpu", self.dtype());
   return in_float32(
       [&](Value x) {
-        if (eps.has_value() && *eps >= 0) x = min(max(x, *eps), 1 - *eps);
+        // In this order: the least may be above the greatest.
+        if (eps.has_value() && *eps >= 0) {
+          x = where(less(x, *eps), *eps, where(greater(x, 1 - *eps), 1 - *eps, x));
+        }
         return log(x / (1.0 - x));
       },
       convert(self, float_result_type({self})));

@@ -79,3 +79,15 @@ def test_least_common_multiples_beyond_the_dtype(dtype: torch.dtype):
     numbers = torch.tensor([0, 1, 2, 7, 100, top, top - 1, -3, -100, -top], dtype=dtype)
     a, b = torch.cartesian_prod(numbers, numbers).t().contiguous()
     assert torch.equal(torch.lcm(a.to("xla"), b.to("xla")).cpu(), torch.lcm(a, b))
+
+
+@pytest.mark.parametrize("eps", [0.2, 0.5, 0.7, 1.0])
+def test_logit_whose_limits_may_have_changed_places(eps: float):
+    x = torch.tensor([-1.0, 0.0, 0.2, 0.5, 0.8, 1.0, 1.5, torch.nan])
+    torch.testing.assert_close(x.to("xla").logit(eps).cpu(), x.logit(eps), equal_nan=True)
+    on_xla = x.to("xla").requires_grad_()
+    on_cpu = x.clone().requires_grad_()
+    on_xla.logit(eps).sum().backward()
+    on_cpu.logit(eps).sum().backward()
+    assert on_xla.grad is not None
+    torch.testing.assert_close(on_xla.grad.cpu(), on_cpu.grad, equal_nan=True)

@@ -22,6 +22,9 @@ _CALLS = {
     "pinv": lambda a: torch.linalg.pinv(a),
     "lstsq": lambda a: torch.linalg.lstsq(a, a[..., :2]).solution,
     "gels": lambda a: torch.linalg.lstsq(a[..., :2], a, driver="gels").residuals,
+    "gels of vectors": lambda a: (
+        torch.linalg.lstsq(a[..., :2], a[..., 0].contiguous(), driver="gels").residuals
+    ),
     "gelsy": lambda a: torch.linalg.lstsq(a[..., :2], a, driver="gelsy").solution,
     "gelsd": lambda a: torch.linalg.lstsq(a, a, driver="gelsd").singular_values,
     "ldl_solve": lambda a: torch.linalg.ldl_solve(*torch.linalg.ldl_factor_ex(a + a.mT)[:2], a),

@@ -77,6 +77,10 @@ class Stream:
     def __init__(self, device: DeviceLike = None, priority: int = 0) -> None:
         self.device = torch.device("xla", _devices.index_of(device))
         self.priority = priority
+        # As of a torch.Stream, by which `fully_shard` of PyTorch 2.15 names it.
+        self.stream_id = 0
+        self.device_index = self.device.index
+        self.device_type = int(torch._C._autograd.DeviceType.XLA)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Stream) and other.device == self.device
