@@ -15,7 +15,7 @@ def test_streams_are_the_device(device):
     assert stream.device.type == "xla" and stream in {torch.xla.Stream("xla:0")}
     assert "xla:0" in repr(stream)
     assert (stream.stream_id, stream.device_index) == (0, 0)
-    assert stream.device_type == int(torch._C._autograd.DeviceType.XLA)
+    assert stream.device_type == torch._C._autograd.DeviceType.XLA.value
     with counts.counted() as counted, torch.xla.stream(stream):
         x = torch.ones(2, device=device) * 3
         stream.wait_stream(torch.xla.current_stream())

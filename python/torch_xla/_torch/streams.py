@@ -80,7 +80,7 @@ class Stream:
         # As of a torch.Stream, by which `fully_shard` of PyTorch 2.15 names it.
         self.stream_id = 0
         self.device_index = self.device.index
-        self.device_type = int(torch._C._autograd.DeviceType.XLA)
+        self.device_type = torch._C._autograd.DeviceType.XLA.value
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Stream) and other.device == self.device
