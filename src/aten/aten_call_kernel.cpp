@@ -61,22 +61,12 @@ class Arguments {
   }
 
   c10::IValue of_operands(const c10::Type& type, std::span<const std::int64_t> indices) const {
-    const auto* list = type.castRaw<c10::ListType>();
-    if (list == nullptr) {
-      const at::Tensor tensor = operand(indices.front());
-      return type.kind() == c10::TypeKind::TensorType ? c10::IValue(tensor)
-                                                      : to_kind(type, tensor.item());
+    if (type.kind() == c10::TypeKind::ListType) {
+      return list_of_tensors(type, indices, [this](std::int64_t index) { return operand(index); });
     }
-    if (list->getElementType()->kind() == c10::TypeKind::OptionalType) {
-      c10::List<std::optional<at::Tensor>> out;
-      for (const std::int64_t index : indices) {
-        out.push_back(index < 0 ? std::nullopt : std::optional(operand(index)));
-      }
-      return out;
-    }
-    c10::List<at::Tensor> out;
-    for (const std::int64_t index : indices) out.push_back(operand(index));
-    return out;
+    const at::Tensor tensor = operand(indices.front());
+    return type.kind() == c10::TypeKind::TensorType ? c10::IValue(tensor)
+                                                    : to_kind(type, tensor.item());
   }
 
   static at::Scalar number(std::span<const std::int64_t> words) {

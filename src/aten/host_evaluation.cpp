@@ -148,7 +148,9 @@ class Evaluator {
                                                        : to_kind(*type, tensor.item());
     }
     if (const auto* list = std::get_if<graph::OperandList>(&value)) {
-      return operands(step, *type, list->indices);
+      return list_of_tensors(*type, std::span<const std::int32_t>(list->indices), [&](auto index) {
+        return operand(step, static_cast<std::size_t>(index));
+      });
     }
     if (const auto* of_number = std::get_if<graph::Number>(&value)) {
       return of_a_number(*type, *of_number, number(step, *of_number));
@@ -164,24 +166,6 @@ class Evaluator {
     if (const auto* text = std::get_if<std::string>(&value)) return *text;
     if (const auto* dtype = std::get_if<base::DType>(&value)) return to_scalar_type(*dtype);
     throw Unknown();
-  }
-
-  c10::IValue operands(const graph::Trace::Step& step, const c10::Type& type,
-                       const std::vector<std::int32_t>& indices) const {
-    const auto one = [&](std::int32_t index) {
-      return operand(step, static_cast<std::size_t>(index));
-    };
-    const c10::Type& element = *type.castRaw<c10::ListType>()->getElementType();
-    if (element.kind() == c10::TypeKind::OptionalType) {
-      c10::List<std::optional<at::Tensor>> list;
-      for (const std::int32_t index : indices) {
-        list.push_back(index < 0 ? std::nullopt : std::optional(one(index)));
-      }
-      return list;
-    }
-    c10::List<at::Tensor> list;
-    for (const std::int32_t index : indices) list.push_back(one(index));
-    return list;
   }
 
   static c10::IValue of_a_number(const c10::Type& type, const graph::Number& number,

@@ -1,8 +1,5 @@
 #include "aten/ivalues.h"
 
-#include <ATen/core/List.h>
-#include <ATen/core/jit_type.h>
-
 namespace torch_xla::aten {
 
 c10::IValue to_kind(const c10::Type& type, const at::Scalar& scalar) {
