@@ -30,6 +30,42 @@ at::Scalar to_scalar(const base::Scalar& value) {
   return c10::complex<double>(value.to<std::complex<double>>());
 }
 
+// Those whose kernels for the CPU end no process, whatever the numbers are, as a division of the
+// least one by -1 does, and give what programs give.
+constexpr std::string_view kOperators[] = {"_to_copy",     "_unsafe_view",
+                                           "add",          "all",
+                                           "amax",         "amin",
+                                           "any",          "arange",
+                                           "argmax",       "argmin",
+                                           "bitwise_and",  "bitwise_not",
+                                           "bitwise_or",   "bitwise_xor",
+                                           "cat",          "clamp",
+                                           "clamp_max",    "clamp_min",
+                                           "clone",        "constant_pad_nd",
+                                           "copy",         "count_nonzero",
+                                           "cumsum",       "eq",
+                                           "fill",         "flip",
+                                           "full",         "full_like",
+                                           "gather",       "ge",
+                                           "gt",           "index",
+                                           "index_select", "isin",
+                                           "le",           "logical_and",
+                                           "logical_not",  "logical_or",
+                                           "logical_xor",  "lt",
+                                           "masked_fill",  "max",
+                                           "maximum",      "min",
+                                           "minimum",      "mul",
+                                           "ne",           "neg",
+                                           "new_full",     "new_ones",
+                                           "new_zeros",    "ones",
+                                           "ones_like",    "repeat",
+                                           "rsub",         "scalar_tensor",
+                                           "sort",         "stack",
+                                           "sub",          "sum",
+                                           "tril",         "triu",
+                                           "view",         "where",
+                                           "zeros",        "zeros_like"};
+
 // An argument, or a whole graph, that this does not know how to compute.
 struct Unknown {};
 
@@ -103,12 +139,11 @@ class Evaluator {
 
   std::vector<at::Tensor> call(const graph::Trace::Step& step) const {
     const graph::Entry& entry = *step.node->entry();
-    const c10::OperatorName name = operator_name(entry.op->name);
-    const std::optional<c10::OperatorHandle> op = c10::Dispatcher::singleton().findSchema(name);
-    if (!op.has_value() || !name.name.starts_with("aten::") || op->schema().is_mutable() ||
-        op->hasTag(at::Tag::nondeterministic_seeded)) {
-      throw Unknown();
-    }
+    const std::string_view name = entry.op->name;
+    if (!std::ranges::binary_search(kOperators, name.substr(0, name.find('.')))) throw Unknown();
+    const std::optional<c10::OperatorHandle> op =
+        c10::Dispatcher::singleton().findSchema(operator_name(name));
+    if (!op.has_value()) throw Unknown();
     torch::jit::Stack stack;
     std::size_t num_known = 0;
     for (const c10::Argument& one : op->schema().arguments()) {
@@ -188,10 +223,10 @@ std::vector<std::vector<std::byte>> evaluate(const graph::Trace& trace,
   try {
     return Evaluator(trace, leaves).run();
   } catch (const Unknown&) {
-  } catch (const c10::Error&) {
-    // What the program says of it, if anything, is what the user gets.
+    return {};
+  } catch (const std::exception&) {
+    return {};  // what the program says of it, if anything, is what the user gets
   }
-  return {};
 }
 
 const bool registered = [] {

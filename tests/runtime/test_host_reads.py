@@ -45,7 +45,6 @@ FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "where": lambda x: torch.where(x > 1, x, -1),
     "uint8": lambda x: x.to(torch.uint8) - 4,
     "nothing": lambda x: x[:0].sum(0),
-    "division": lambda x: x // 2 + x % 3,
 }
 
 
@@ -91,9 +90,11 @@ def test_what_was_computed_on_the_way_is_kept():
         lambda x: torch.arange(5000, device=x.device).sum(),  # no small ones
         lambda x: torch.randint(5, (3,), device=x.device),
         lambda x: sum((x + n for n in range(60)), x),
-        lambda x: x // torch.zeros_like(x),  # the CPU refuses it
+        lambda x: x.index_select(0, x + 1),  # the CPU refuses it
+        lambda x: (x + torch.iinfo(torch.long).min) // -1,  # PyTorch's kernel would end the process
+        lambda x: torch.lcm(x + torch.iinfo(torch.long).min, x),
     ],
-    ids=["floats", "large", "random", "long", "refused"],
+    ids=["floats", "large", "random", "long", "refused", "division", "lcm"],
 )
 def test_others_get_a_program(function: Callable[[Tensor], Tensor]):
     x = torch.arange(3).to("xla")
