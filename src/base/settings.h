@@ -66,8 +66,7 @@
   X(bool, bounded_growth, "XLA_BOUNDED_GROWTH", true, kNotInKey,                                   \
     "Likewise, but only where its sizes grow by 1 or 2 at first, as those of generation do.")      \
   X(bool, host_reads, "XLA_HOST_READS", true, kNotInKey,                                           \
-    "On the CPU, compute what is read of small integers without a program, the first times that "  \
-    "its graph comes.")                                                                            \
+    "On the CPU, compute what is read of a few small integers without a program.")                 \
   X(bool, tiered_compilation, "XLA_TIERED_COMPILATION", false, kNotInKey,                          \
     "Compile a program quickly at first, and with all of the compiler's optimizations in the "     \
     "background when it has been launched some times. Not where deterministic algorithms are "     \

@@ -1,4 +1,4 @@
-// Which reads these are. How often each has come is counted by the graph without its numbers.
+// Which reads these are.
 #include "runtime/host_reads.h"
 
 #include <algorithm>
@@ -6,20 +6,15 @@
 #include "base/error.h"
 #include "base/metrics.h"
 #include "base/settings.h"
-#include "runtime/client.h"
 #include "runtime/host_kernels.h"
 #include "runtime/observe.h"
 #include "runtime/plan.h"
-#include "runtime/programs.h"
 
 namespace torch_xla::runtime {
 namespace {
 
 constexpr std::size_t kMaxSteps = 48;
 constexpr std::int64_t kMaxElements = 4096;
-// What comes more often is worth its program.
-constexpr int kMostTimes = 8;
-constexpr std::size_t kMaxGraphs = 1024;
 
 HostEvaluation evaluation = nullptr;
 
@@ -73,25 +68,10 @@ std::vector<std::vector<std::byte>> evaluate(const graph::Trace& trace) {
 
 void set_host_evaluation(HostEvaluation the_evaluation) { evaluation = the_evaluation; }
 
-bool HostReads::is_rare(const graph::Trace& trace) {
-  std::vector<int> evicted;
-  const std::lock_guard lock(mutex_);
-  if (int* const times = times_.find(trace.relaxed_key)) return ++*times <= kMostTimes;
-  times_.insert(trace.relaxed_key, 1, kMaxGraphs, evicted);
-  return true;
-}
-
-void HostReads::clear() {
-  std::vector<int> evicted;
-  const std::lock_guard lock(mutex_);
-  times_.clear(evicted);
-}
-
 bool compute_on_host(Device& device, Plan& plan) {
   static base::Counter& count = base::counter("HostRead");
   if (evaluation == nullptr || !base::settings().host_reads() || !has_host_kernels() ||
-      device.num_devices() > 1 || is_observed() || !is_small(plan) ||
-      !client().programs().host_reads().is_rare(plan.trace)) {
+      device.num_devices() > 1 || is_observed() || !is_small(plan)) {
     return false;
   }
   try {

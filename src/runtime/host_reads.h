@@ -1,16 +1,13 @@
 // Reads of a few small integers, as a library asks of its arguments ("is there any padding?"): for
 // each new size a program of its own would be compiled, which takes longer than all its launches.
-// The first times they are computed on the host instead, by who knows how.
+// They are computed on the host instead, by who knows how.
 #pragma once
 
 #include <cstddef>
-#include <mutex>
 #include <span>
 #include <vector>
 
-#include "base/hash.h"
 #include "graph/walk.h"
-#include "runtime/lru_map.h"
 #include "runtime/transfer.h"
 
 namespace torch_xla::runtime {
@@ -23,18 +20,6 @@ using HostEvaluation = std::vector<std::vector<std::byte>> (*)(const graph::Trac
                                                                std::span<const HostArray> leaves);
 // Once, before anything is read.
 void set_host_evaluation(HostEvaluation evaluation);
-
-// How often graphs came, known by what they are but for their numbers. Thread-safe.
-class HostReads {
- public:
-  // Whether this one is not worth a program yet; counts it.
-  bool is_rare(const graph::Trace& trace);
-  void clear();
-
- private:
-  std::mutex mutex_;
-  LruMap<base::Hash128, int> times_;  // under mutex_
-};
 
 // True if it has given the plan of a read its values; else the plan is as it was, also when it
 // throws, as an interrupted wait does.

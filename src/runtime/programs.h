@@ -17,7 +17,6 @@
 #include "runtime/bounded_graphs.h"
 #include "runtime/compile_cache.h"
 #include "runtime/graph_cuts.h"
-#include "runtime/host_reads.h"
 #include "runtime/layers.h"
 #include "runtime/persistent_cache.h"
 #include "runtime/program_spec.h"
@@ -70,7 +69,6 @@ class Programs {
   CompiledProgramPtr find(const base::Hash128& key) { return cache_.find(key); }
 
   GraphCuts& graph_cuts() { return graph_cuts_; }
-  HostReads& host_reads() { return host_reads_; }
   LayerCuts& layer_cuts() { return layer_cuts_; }
   PersistentCache& persistent_cache() { return persistent_cache_; }
   std::size_t size() const { return cache_.size(); }
@@ -79,7 +77,6 @@ class Programs {
     full_compilations_.clear();
     cache_.clear();
     bounded_graphs_.clear();
-    host_reads_.clear();
     graph_cuts_.clear();
     layer_cuts_.clear();
   }
@@ -104,7 +101,6 @@ class Programs {
   BoundedGraphs bounded_graphs_;
   GraphCuts graph_cuts_;
   LayerCuts layer_cuts_;
-  HostReads host_reads_;
   FullCompilations full_compilations_;
   PersistentCache persistent_cache_;
 };

@@ -1,4 +1,4 @@
-"""What is read of a few small integers is computed without a program the first times."""
+"""What is read of a few small integers is computed without a program."""
 
 from __future__ import annotations
 
@@ -13,9 +13,6 @@ from with_settings import setting
 
 import torch_xla
 from torch_xla.debug import metrics
-
-# How often, at most.
-TIMES = 8
 
 
 @pytest.fixture(autouse=True)
@@ -61,14 +58,13 @@ def test_values(name: str):
     assert torch.equal(actual, expected)
 
 
-def test_what_comes_often_gets_a_program():
+def test_what_comes_often_gets_no_program_either():
     x = torch.arange(6).to("xla")
     with counted() as counts:
-        for n in range(TIMES + 3):
+        for n in range(40):
             assert (x + n).max().item() == 5 + n
-    assert counts.compiled == 1
-    assert counts.executed == 3
-    assert num_host_reads() == TIMES
+    assert counts.compiled == counts.executed == 0
+    assert num_host_reads() == 40
 
 
 def test_what_was_computed_on_the_way_is_kept():

@@ -154,7 +154,7 @@ TWO = """
     import torch, torch_xla
     from torch_xla.debug import metrics
     for size in (4, 5):
-        assert (torch.arange(size, device="xla") * 2 + 1).tolist()[1] == 3
+        assert (torch.arange(size, dtype=torch.float32, device="xla") * 2 + 1).tolist()[1] == 3
     print(metrics.counter_value("UncachedCompile") or 0)
 """
 
