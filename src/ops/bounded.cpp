@@ -18,10 +18,7 @@ bool has_variable(const Variables& variables) {
 }
 
 double elements(const graph::TensorType* type) {
-  double product = 1;
-  if (type == nullptr) return 0;
-  for (const std::int64_t dim : type->shape.dims) product *= static_cast<double>(dim);
-  return product;
+  return type == nullptr ? 0 : static_cast<double>(type->shape.num_elements());
 }
 
 bool is_product(std::string_view name) {

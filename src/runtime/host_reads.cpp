@@ -2,6 +2,7 @@
 #include "runtime/host_reads.h"
 
 #include <algorithm>
+#include <exception>
 
 #include "base/error.h"
 #include "base/metrics.h"
@@ -64,6 +65,15 @@ std::vector<std::vector<std::byte>> evaluate(const graph::Trace& trace) {
   return evaluation(trace, leaves);
 }
 
+// From here on there is no way back: some of the plan's outputs may have their values.
+void give(Array& output, const void* value) noexcept {
+  try {
+    output.set_uploaded(value);
+  } catch (const std::exception&) {
+    output.set_failed(std::current_exception());
+  }
+}
+
 }  // namespace
 
 void set_host_evaluation(HostEvaluation the_evaluation) { evaluation = the_evaluation; }
@@ -74,14 +84,15 @@ bool compute_on_host(Device& device, Plan& plan) {
       device.num_devices() > 1 || is_observed() || !is_small(plan)) {
     return false;
   }
+  std::vector<std::vector<std::byte>> values;
   try {
-    const std::vector<std::vector<std::byte>> values = evaluate(plan.trace);
-    if (values.empty()) return false;
-    plan.place = {};
-    for (std::size_t i = 0; i < values.size(); ++i) plan.outputs[i]->set_uploaded(values[i].data());
+    values = evaluate(plan.trace);
   } catch (const base::Error&) {
     return false;  // the program's launch will tell, or go well
   }
+  if (values.empty()) return false;
+  plan.place = {};
+  for (std::size_t i = 0; i < values.size(); ++i) give(*plan.outputs[i], values[i].data());
   count.add();
   return true;
 }
