@@ -36,6 +36,13 @@ bool is_depthwise(std::int64_t channels, const ConvolutionGeometry& g) {
   return g.groups > 1 && g.groups == channels;
 }
 
+// Where oneDNN has no kernel, or one that is slower than ours: along one dimension it rearranges
+// the images for longer than it computes.
+bool is_ours(DType dtype, std::int64_t channels, const ConvolutionGeometry& g) {
+  if (!is_depthwise(channels, g)) return false;
+  return dtype == DType::kFloat64 || (dtype == DType::kFloat32 && g.stride.size() == 1);
+}
+
 // Whether oneDNN has more than a reference for the gradient of such a weight.
 bool is_fast_weight(DType dtype, const Dims& kernel) {
   return dtype != DType::kFloat64 && kernel.size() < 3 && std::ranges::max(kernel) <= 3;
@@ -52,7 +59,7 @@ Dims joined(std::int64_t first, std::int64_t second, const Dims& rest) {
 Value called_correlate(const Context& context, Value input, Value weight, const Dims& output,
                        const ConvolutionGeometry& g) {
   const Dims result = joined(input.dim(0), weight.dim(0), output);
-  if (input.dtype() == DType::kFloat64 && is_depthwise(input.dim(1), g)) {
+  if (is_ours(input.dtype(), input.dim(1), g)) {
     return call("torch_xla.depthwise_correlate", {input, weight}, result, g);
   }
   return call(context, "torch_xla.correlate", {input, weight}, result, g);
@@ -61,7 +68,7 @@ Value called_correlate(const Context& context, Value input, Value weight, const 
 Value called_adjoint_input(const Context& context, Value output, Value weight, const Dims& input,
                            const ConvolutionGeometry& g) {
   const Dims result = joined(output.dim(0), weight.dim(1) * g.groups, input);
-  if (output.dtype() == DType::kFloat64 && is_depthwise(result[1], g)) {
+  if (is_ours(output.dtype(), result[1], g)) {
     return call("torch_xla.depthwise_adjoint_input", {output, weight}, result, g);
   }
   return call(context, "torch_xla.correlate_adjoint_input", {output, weight}, result, g);
