@@ -19,6 +19,7 @@
 #include "aten/meta_kernel.h"
 #include "aten/overlap.h"
 #include "aten/tensor.h"
+#include "aten/torch_differences.h"
 
 namespace torch_xla::aten {
 namespace {
@@ -28,6 +29,22 @@ void check_fits(const at::Scalar& value, at::ScalarType dtype) {
                  AT_EXPAND(AT_ALL_TYPES_AND_COMPLEX), AT_EXPAND(AT_FLOAT8_TYPES),
                  AT_EXPAND(AT_BAREBONES_UNSIGNED_TYPES), at::kBool, at::kHalf, at::kBFloat16,
                  at::kComplexHalf);
+}
+
+bool fits(const at::Scalar& value, at::ScalarType dtype) {
+  try {
+    check_fits(value, dtype);
+    return true;
+  } catch (const c10::Error&) {
+    return false;
+  }
+}
+
+void check_limits_of_integers(at::ScalarType dtype, std::int64_t low, std::int64_t high) {
+  TORCH_CHECK(low <= 0 || fits(low, dtype), "Clamp min value ", low,
+              " is outside the representable range of ", dtype);
+  TORCH_CHECK(high >= 0 || fits(high, dtype), "Clamp max value ", high,
+              " is outside the representable range of ", dtype);
 }
 
 // PyTorch's own checks of the bounds, without its numbers.
@@ -158,10 +175,23 @@ void check_scalar_tensor(CallArguments arguments) {
   check_fits_dtype(arguments, 0, 1);
 }
 
+// PyTorch divides what lies between by the step, the least integer by -1 too, which ends the
+// process.
+void check_steps(CallArguments arguments) {
+  const auto number = [&](std::size_t i) { return arguments[i].toScalar(); };
+  if (number(0).isComplex() || number(1).isComplex() || number(2).isComplex()) return;
+  TORCH_CHECK(number(2).toDouble() != -1 || number(0).toDouble() - number(1).toDouble() < 0x1p63,
+              "invalid size, possible overflow?");
+}
+
 // Bounds of integers are cut off to integers.
 void check_hardtanh(CallArguments arguments) {
-  const bool is_of_bytes = arguments[0].toTensor().scalar_type() == at::kByte;
-  TORCH_CHECK(!is_of_bytes ||
+  const at::ScalarType dtype = arguments[0].toTensor().scalar_type();
+  if (kLimitsMayLieBeyondIntegers && c10::isIntegralType(dtype, /*includeBool=*/false)) {
+    return check_limits_of_integers(dtype, arguments[1].toScalar().toLong(),
+                                    arguments[2].toScalar().toLong());
+  }
+  TORCH_CHECK(dtype != at::kByte ||
                   (arguments[1].toScalar().toLong() >= 0 && arguments[2].toScalar().toLong() >= 0),
               "cannot do hardtanh on an unsigned type with negative limits");
   check_bounds(arguments, 1, 2);

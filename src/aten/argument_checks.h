@@ -56,6 +56,7 @@ void check_random_any(CallArguments arguments);
 void check_random_from(CallArguments arguments);
 void check_random_to(CallArguments arguments);
 void check_scalar_tensor(CallArguments arguments);
+void check_steps(CallArguments arguments);
 void check_triangle(CallArguments arguments);
 void check_uniform(CallArguments arguments);
 void check_weight(CallArguments arguments);

@@ -172,13 +172,13 @@ std::vector<at::Tensor> outputs_of(const HostCall& call, const c10::OperatorHand
   return outputs;
 }
 
-// True if it did.
+// True if it did. A kernel may make room for its work in what has no elements.
 bool run_into_outputs(const HostCall& call, const c10::OperatorHandle& op,
                       torch::jit::Stack& arguments) {
   const std::optional<c10::OperatorHandle> writer = with_out(op);
   if (!writer.has_value()) return false;
   const std::vector<at::Tensor> outputs = outputs_of(call, op, arguments);
-  if (outputs.size() != op.schema().returns().size() ||
+  if (outputs.size() != op.schema().returns().size() || outputs[0].numel() == 0 ||
       !keeps_dtype(arguments, outputs[0].scalar_type())) {
     return false;
   }

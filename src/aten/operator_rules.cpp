@@ -100,6 +100,7 @@ constexpr OperatorRules kRules[] = {
      .reads = {{kWholeOrExpanded, kGiven}, {kWhole, kGiven}},
      .check = check_factors_of_outer},
     {.name = "aminmax", .reads = {{kWhole}}},
+    {.name = "arange.start_step", .check = check_steps},
     {.name = "avg_pool3d", .takes_half = true},
     {.name = "avg_pool3d_backward", .takes_half = true},
     {.name = "baddbmm",

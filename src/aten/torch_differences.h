@@ -1,10 +1,26 @@
 // Where the supported versions of torch differ for C++. Each difference is named by what differs,
-// and found by what the headers hold, not by a version: docs/dev/new_torch.md.
+// and found by what the headers hold, not by a version, where they tell it: docs/dev/new_torch.md.
 #pragma once
+
+#include <torch/version.h>
 
 // What PyTorch runs in float32 under autocast beside its list AT_FORALL_FP32.
 #if __has_include(<ATen/ops/linalg_matrix_sqrth.h>)
 #define TORCH_XLA_FORALL_UNLISTED_FP32(_) _(linalg_matrix_sqrth)
 #else
 #define TORCH_XLA_FORALL_UNLISTED_FP32(_)
+#endif
+
+// Of integers a limit beyond what the dtype holds, on its own side, limits nothing in newer ones.
+#if TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 15
+inline constexpr bool kLimitsMayLieBeyondIntegers = true;
+#else
+inline constexpr bool kLimitsMayLieBeyondIntegers = false;
+#endif
+
+// What is thrown where an operator takes no bools, which no header tells.
+#if TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 14
+#define TORCH_XLA_REFUSE_BOOL(text) TORCH_CHECK_NOT_IMPLEMENTED(false, text)
+#else
+#define TORCH_XLA_REFUSE_BOOL(text) TORCH_CHECK(false, text)
 #endif

@@ -14,6 +14,7 @@ enum class ErrorKind {
   kType,             // TypeError
   kValue,            // ValueError
   kUnimplemented,    // NotImplementedError
+  kRefusedBool,      // RuntimeError, in newer versions of PyTorch NotImplementedError
   kOutOfMemory,      // torch.OutOfMemoryError
   kRuntime,          // RuntimeError: the device or the plugin failed
   kInternal,         // RuntimeError that asks for a bug report

@@ -43,7 +43,9 @@ Value threshold_backward(Value grad, Value self, double threshold) {
 }
 
 Value hardtanh(Value self, double low, double high) {
-  base::check(self.dtype() != DType::kBool, "Bool inputs not supported for hardtanh");
+  if (self.dtype() == DType::kBool) {
+    base::fail(base::ErrorKind::kRefusedBool, "Bool inputs not supported for hardtanh");
+  }
   hlo::Builder& builder = self.builder();
   return hlo::clamp(scalar(builder, self.dtype(), low), self, scalar(builder, self.dtype(), high));
 }

@@ -77,6 +77,8 @@ Shape pinv(const Value& self) {
 void register_matrix_calls(Registry& m) {
   m.host("_linalg_svd");
   m.host("_linalg_eigh");
+  m.host("linalg_matrix_sqrth");
+  m.host("linalg_polar");
   m.host("linalg_ldl_factor_ex");
   m.host("linalg_ldl_solve");
   m.host("linalg_eig", eig);

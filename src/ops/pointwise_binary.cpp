@@ -412,12 +412,16 @@ Value add(Value self, Value other, const Factor& alpha) {
 void check_no_masks(Value self, Value other) {
   const bool is_mask = self.dtype() == DType::kBool;
   const bool is_other_mask = other.dtype() == DType::kBool;
-  base::check(!is_mask || !is_other_mask,
-              "Subtraction, the `-` operator, with two bool tensors is not supported. Use the `^` "
-              "or `logical_xor()` operator instead.");
-  base::check(!is_mask && !is_other_mask,
-              "Subtraction, the `-` operator, with a bool tensor is not supported. If you are "
-              "trying to invert a mask, use the `~` or `logical_not()` operator instead.");
+  if (is_mask && is_other_mask) {
+    base::fail(base::ErrorKind::kRefusedBool,
+               "Subtraction, the `-` operator, with two bool tensors is not supported. Use the `^` "
+               "or `logical_xor()` operator instead.");
+  }
+  if (is_mask || is_other_mask) {
+    base::fail(base::ErrorKind::kRefusedBool,
+               "Subtraction, the `-` operator, with a bool tensor is not supported. If you are "
+               "trying to invert a mask, use the `~` or `logical_not()` operator instead.");
+  }
 }
 
 Value sub(Value self, Value other, const Factor& alpha) {

@@ -12,6 +12,10 @@ from torch import fft, linalg
 from torch.autograd import forward_ad
 from torch.nn import functional
 
+FOREACH_LIMITS = (
+    *("_foreach_clamp_min", "_foreach_clamp_max_"),
+    *("_foreach_maximum", "_foreach_minimum_"),
+)
 DTYPES_AND_VALUES = (
     *((torch.uint8, 300), (torch.int8, 200), (torch.int32, 2**40), (torch.float16, 1e6)),
     *((torch.bfloat16, 1e39), (torch.float32, 1e39), (torch.float32, 1j)),
@@ -58,7 +62,7 @@ def outcome(function):
 def test_number_that_the_dtype_cannot_hold_is_refused(name, dtype, value, device):
     if IS_OLDER and (name, dtype, value) == ("clamp", torch.float32, 1j):
         pytest.skip("the older message names float where all others name double")
-    if IS_NEWER and name in ("clamp", "setitem"):
+    if IS_NEWER and name in ("clamp", "setitem", *FOREACH_LIMITS):
         pytest.skip("the newer takes limits beyond the dtype's, and writes them as infinity")
     want = outcome(lambda: CONVERSIONS[name](torch.ones(3, dtype=dtype), value))
     got = outcome(lambda: CONVERSIONS[name](torch.ones(3, dtype=dtype, device=device), value))
@@ -524,6 +528,8 @@ REFUSED_DTYPES = {
 
 @pytest.mark.parametrize("name", REFUSED_DTYPES)
 def test_dtypes_are_refused_at_the_call(name, device):
+    if IS_NEWER and name in ("hardtanh", "hardtanh_", "hardtanh of int8"):
+        pytest.skip("the newer takes limits beyond the dtype's")
     want = outcome(lambda: REFUSED_DTYPES[name]("cpu"))
     assert want is not None
     kind, words = outcome(lambda: REFUSED_DTYPES[name](device))
@@ -566,6 +572,8 @@ NUMBERS = {
 @pytest.mark.parametrize("dtype", [torch.int8, torch.int64, torch.float16, torch.float32], ids=str)
 @pytest.mark.parametrize("name", NUMBERS)
 def test_numbers_that_do_not_fit_are_refused_at_the_call(name, dtype, device):
+    if IS_NEWER and name == "range" and dtype.is_floating_point:
+        pytest.skip("the newer words what is infinite otherwise")
     for number in (1, 300, 2**40, 1e20, 1e39, math.inf, True):
         want, got = (
             outcome(

@@ -2,7 +2,9 @@
 wrongly; other dtypes; and PyTorch's databases of modules and optimizers.
 
 A fixed part of the entries, so that a run stays short; `tools/conformance` has them all. What is
-known to differ stands in `tests/ops/op_variant_exceptions.txt`, strictly.
+known to differ stands in `tests/ops/op_variant_exceptions.txt`, strictly with the pinned torch;
+with another one an entry may do better, and what differs there alone is in
+`tests/ops/op_variant_exceptions_elsewhere.txt`.
 """
 
 from __future__ import annotations
@@ -16,10 +18,11 @@ import op_variants
 import optimizers
 import pytest
 import torch
+from pinned_torch import IS_PINNED
 from torch.testing._internal.opinfo.core import OpInfo
 from torch.utils._pytree import tree_map_only
 
-_LIST = pathlib.Path(__file__).with_name("op_variant_exceptions.txt")
+_LISTS = ("op_variant_exceptions.txt", "op_variant_exceptions_elsewhere.txt")
 _PART = [op for op in op_samples.entries()[::16] if torch.float32 in op.supported_dtypes("cpu")]
 _DTYPES = (
     *(torch.bfloat16, torch.float16, torch.float64, torch.int64, torch.int32, torch.uint8),
@@ -53,7 +56,9 @@ _OF_VALUES = tuple(v for v in op_variants.VARIANTS if v not in ("strides", "alia
 
 def _exceptions() -> set[tuple[str, str]]:
     """Pairs of an entry and what differs about it."""
-    lines = (line.split("#")[0].strip() for line in _LIST.read_text().splitlines())
+    folder = pathlib.Path(__file__).parent
+    texts = [(folder / name).read_text() for name in (_LISTS[:1] if IS_PINNED else _LISTS)]
+    lines = (line.split("#")[0].strip() for text in texts for line in text.splitlines())
     return {(line.split(" ", 1)[0], line.split(" ", 1)[1].strip()) for line in lines if line}
 
 
@@ -62,6 +67,10 @@ _EXCEPTIONS = _exceptions()
 
 def _expected(name: str) -> set[str]:
     return {what for entry, what in _EXCEPTIONS if entry == name}
+
+
+def _is_as_listed(found: set[str], listed: set[str]) -> bool:
+    return found == listed if IS_PINNED else found <= listed
 
 
 def _differing(op: OpInfo) -> set[str]:
@@ -82,7 +91,7 @@ def test_variants_agree_with_cpu(op):
 def test_listed_variants_differ(op):
     # It may show in a later sample only, and as XLA rounds what it compiles with care.
     problems = op_variants.check(op, torch.float32, op_variants.VARIANTS, most=None)
-    assert {p.variant for p in problems} == _differing(op), problems
+    assert _is_as_listed({p.variant for p in problems}, _differing(op)), problems
 
 
 @pytest.mark.usefixtures("quick_compilation")
@@ -91,7 +100,7 @@ def test_other_dtypes_agree_with_cpu(op, dtype):
     verdict = op_samples.check(op, dtype, most=2)
     differs = {str(dtype)} if verdict.status == "wrong" else set()
     expected = _expected(op.full_name) & {str(dtype)}
-    assert differs == expected, verdict.detail
+    assert _is_as_listed(differs, expected), verdict.detail
 
 
 @pytest.mark.usefixtures("quick_compilation")
@@ -101,7 +110,7 @@ def test_variants_of_other_dtypes_agree_with_cpu(op, dtype):
     required = {v for v in op_variants.VARIANTS if f"{v} {dtype}" in known}
     most = 8 if required else 2  # as many as found them
     found = {p.variant: p for p in op_variants.check(op, dtype, _OF_VALUES, most)}
-    assert required <= set(found), "does better than its line"
+    assert required <= set(found) or not IS_PINNED, "does better than its line"
     # What differs in float32 may differ here too.
     new = set(found) - required - known
     assert not new, [found[variant] for variant in new]
@@ -144,4 +153,4 @@ def test_exceptions_are_entries():
     names = {op.full_name for op in op_samples.entries()}
     names |= {info.name for info in modules.entries()}
     names |= {info.optim_cls.__name__ for info in optimizers.entries()}
-    assert {entry for entry, _ in _EXCEPTIONS} <= names
+    assert not IS_PINNED or {entry for entry, _ in _EXCEPTIONS} <= names
