@@ -173,6 +173,24 @@ bool lays_out_anew(const graph::Entry& entry, const std::vector<const graph::Ten
          std::ranges::any_of(entry.operands, is_spread);
 }
 
+void set_pointwise_strides(const Operator& op, at::ArrayRef<c10::IValue> arguments,
+                           std::vector<const graph::TensorType*>& types) {
+  const bool has_condition = op.schema.args[0].name == "condition";
+  for (std::size_t i = 0; i < types.size(); ++i) {
+    if (types[i] == nullptr) continue;
+    types[i] = with_pointwise_strides(types[i], arguments, i, has_condition);
+  }
+}
+
+// Of what has the sizes of `self`, and is not reduced.
+void set_strides_like_self(const Operator& op, at::ArrayRef<c10::IValue> arguments,
+                           std::vector<const graph::TensorType*>& types) {
+  const auto place = std::ranges::find(op.schema.args, "self", &ArgSchema::name);
+  const c10::IValue& self = arguments[place - op.schema.args.begin()];
+  if (self.toTensor().sizes() != types[0]->shape.dims) return;
+  types[0] = with_memory_format(types[0], self, {});
+}
+
 // Of an operator without a layout of its own: row-major for row-major operands.
 void set_strides_like_operands(const Operator& op, const graph::Entry& entry,
                                const torch::jit::Stack& stack,
@@ -182,12 +200,7 @@ void set_strides_like_operands(const Operator& op, const graph::Entry& entry,
     return;
   }
   if (!op.is_pointwise) return set_meta_strides(op, stack, types);
-  const auto arguments = torch::jit::last(stack, op.arguments.size());
-  const bool has_condition = op.schema.args[0].name == "condition";
-  for (std::size_t i = 0; i < types.size(); ++i) {
-    if (types[i] == nullptr) continue;
-    types[i] = with_pointwise_strides(types[i], arguments, i, has_condition);
-  }
+  set_pointwise_strides(op, torch::jit::last(stack, op.arguments.size()), types);
 }
 
 // A lowering knows shapes; the strides are PyTorch's.
@@ -209,6 +222,8 @@ void set_strides(const Operator& op, const graph::Entry& entry, const torch::jit
     case Layout::kFirstChannels:
       types[0] = with_channels_like(types[0], arguments.slice(0, 1));
       return;
+    case Layout::kPointwise: return set_pointwise_strides(op, arguments, types);
+    case Layout::kLikeSelf: return set_strides_like_self(op, arguments, types);
     case Layout::kRows: return;
     case Layout::kColumns: types[0] = with_columns(types[0]); return;
     case Layout::kSecondColumns: types[1] = with_columns(types[1]); return;

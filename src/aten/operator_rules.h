@@ -94,6 +94,8 @@ enum class Layout : std::uint8_t {
                       // rest
   kChannels,          // channels-last where one of the first two operands is, else row-major
   kFirstChannels,     // channels-last where the first operand is, else row-major
+  kPointwise,         // as TensorIterator lays out what it makes of the operands
+  kLikeSelf,          // as `empty_like` of `self`
   kRows,              // row-major for any operands
   kColumns,           // the first a matrix column by column, as LAPACK leaves it
   kSecondColumns,     // the second
