@@ -104,11 +104,13 @@ class Product : public torch::autograd::Function<Product> {
                             std::int64_t dim) {
     context->save_for_backward({self});
     context->saved_data["dim"] = dim;
+    context->set_materialize_grads(false);  // of no gradient there is none, as in PyTorch's own
     return self.prod(dim, /*keepdim=*/true);
   }
 
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
                                                  const torch::autograd::variable_list& grads) {
+    if (!grads[0].defined()) return {{}, {}};
     const at::Tensor self = context->get_saved_variables()[0];
     const std::int64_t dim = context->saved_data["dim"].toInt();
     if (!c10::GradMode::is_enabled()) return {product_gradient(grads[0], self, dim), {}};

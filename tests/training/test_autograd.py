@@ -253,3 +253,23 @@ def test_resolved_conjugate_is_a_copy():
         return (x,)
 
     check(program)
+
+
+class NoGradient(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x + 1
+
+    @staticmethod
+    def backward(ctx, grad):
+        return None
+
+
+@pytest.mark.parametrize(
+    "function",
+    [lambda x: x.prod(), lambda x: x.prod(1), lambda x: x.cumprod(0), lambda x: x.sum(0)],
+)
+def test_of_no_gradient_comes_none(function, device):
+    x = torch.rand(2, 3, device=device, requires_grad=True)
+    y = NoGradient.apply(function(x))
+    assert torch.autograd.grad(y.sum(), x, allow_unused=True) == (None,)
