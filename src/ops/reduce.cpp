@@ -92,6 +92,14 @@ std::int64_t root_of(std::int64_t size) {
   return static_cast<std::int64_t>(std::sqrt(static_cast<double>(size)));
 }
 
+// Dimension `dim` as two, of which the second has `part` elements.
+Value split(Value operand, std::int64_t dim, std::int64_t part) {
+  Dims dims = operand.dims();
+  dims[static_cast<std::size_t>(dim)] /= part;
+  dims.insert(dims.begin() + dim + 1, part);
+  return hlo::reshape(operand, dims);
+}
+
 // About `wanted` terms in the first step. `dims` ascend.
 Value sum_in_two_steps(Value operand, const Dims& dims, std::int64_t wanted) {
   // From the last dimension on into the first step, unless that were far too many; then a part of
@@ -106,12 +114,9 @@ Value sum_in_two_steps(Value operand, const Dims& dims, std::int64_t wanted) {
   const std::int64_t needed = wanted / inner_size;
   const std::int64_t part = needed > kNear ? divisor_near(size, needed) : 1;
   if (part == 1 && needed > kNear) return sum_in_parts(operand, dims, next, size / needed * needed);
-  Dims split = operand.dims();
-  split[static_cast<std::size_t>(next)] = size / part;
-  split.insert(split.begin() + next + 1, part);
   Dims inner = {next + 1};
   for (std::size_t i = first; i < dims.size(); ++i) inner.push_back(dims[i] + 1);
-  const Value sums = hlo::optimization_barrier({plain_sum(hlo::reshape(operand, split), inner)})[0];
+  const Value sums = hlo::optimization_barrier({plain_sum(split(operand, next, part), inner)})[0];
   return plain_sum(sums, Dims(dims.begin(), dims.begin() + static_cast<std::ptrdiff_t>(first)));
 }
 
@@ -121,10 +126,8 @@ Value sum_of_one_column(Value operand, const Dims& dims) {
   const std::int64_t wanted = root_of(size);
   const std::int64_t part = wanted > kNear ? divisor_near(size, wanted) : 1;
   if (part == 1) return plain_sum(operand, dims);
-  Dims split = operand.dims();
-  split.back() = size / part;
-  split.push_back(part);
-  const Value sums = hlo::optimization_barrier({plain_sum(hlo::reshape(operand, split), dims)})[0];
+  const Value columns = split(operand, operand.rank() - 1, part);
+  const Value sums = hlo::optimization_barrier({plain_sum(columns, dims)})[0];
   return plain_sum(sums, {sums.rank() - 1});
 }
 
