@@ -171,7 +171,10 @@ def make(seed: int, length: int) -> Program:
     def shapes() -> dict[str, Shapes] | None:
         try:
             runs = [program.run(n, "cpu") for n in PROBES]
+            largest = program.run(max(SIZES), "cpu")
         except Exception:  # what is wrong for the CPU is no program
+            return None
+        if max(t.numel() for t in largest.values()) > 500_000:
             return None
         return {name: tuple(tuple(run[name].shape) for run in runs) for name in runs[0]}
 
@@ -186,7 +189,7 @@ def make(seed: int, length: int) -> Program:
         text = form.format(a=a, b=chosen.choice(alike), d=chosen.randrange(rank) if rank else 0)
         program.lines.append(f"v{len(program.lines)} = {text}")
         now = shapes()
-        if now is None or max(t.numel() for t in program.run(129, "cpu").values()) > 500_000:
+        if now is None:
             program.lines.pop()
         else:
             known = now
