@@ -49,6 +49,12 @@ def _add_products() -> None:
     squares = ((64,), (256,), (512,))
     _add("matmul", torch.matmul, lambda n: [torch.randn(n, n), torch.randn(n, n)], *squares)
     _add(
+        "matmul, long sums",
+        lambda x, y: x.t() @ y,
+        lambda n, rows, columns: [torch.randn(n, rows), torch.randn(n, columns)],
+        *((1024, 16, 16), (4096, 64, 64), (65536, 16, 64)),
+    )
+    _add(
         "linear with bias",
         nnf.linear,
         lambda n, i, o: [torch.randn(n, i), torch.randn(o, i), torch.randn(o)],

@@ -7,13 +7,16 @@
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/baddbmm.h>
 #include <ATen/ops/bmm.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/mm.h>
+#include <ATen/ops/sum.h>
 
 #include <algorithm>
 #include <optional>
 
 #include "aten/host_tensor.h"
 #include "aten/parallel.h"
+#include "ops/aten_call.h"
 
 namespace torch_xla::aten {
 namespace {
@@ -70,7 +73,40 @@ void Product::write() {
   }
 }
 
+// How many parts of a matrix's sums are worth a thread each.
+std::int64_t num_parts(const HostCall& call, const Product& product) {
+  if (product.is_batch() ||
+      !ops::is_of_long_sums(product.out.size(0), product.out.size(1), product.depth())) {
+    return 1;
+  }
+  const auto num_threads = static_cast<std::int64_t>(call.num_threads());
+  return std::min(num_threads, product.out.numel() * product.depth() / kProductsPerThread);
+}
+
+// The parts are added up in their order.
+void write_parts(const HostCall& call, const Product& product, std::int64_t count) {
+  at::Tensor out = product.out;
+  const at::Tensor sums = at::empty({count, out.size(0), out.size(1)}, out.options());
+  in_parallel(call, count, 1, [&](std::int64_t begin, std::int64_t end) {
+    const OnThisThread on_this_thread;
+    for (std::int64_t i = begin; i < end; ++i) {
+      const std::int64_t start = product.depth() * i / count;
+      const std::int64_t length = product.depth() * (i + 1) / count - start;
+      at::Tensor sum = sums[i];
+      at::mm_out(sum, product.lhs.narrow(1, start, length), product.rhs.narrow(0, start, length));
+    }
+  });
+  const OnThisThread on_this_thread;
+  at::sum_out(out, sums, 0);
+  if (!product.self.has_value()) return;
+  out.mul_(product.alpha);
+  if (product.beta.toComplexDouble() != 0.0) out.add_(*product.self, product.beta);
+}
+
 void write_blocks(const HostCall& call, const Product& product) {
+  if (const std::int64_t count = num_parts(call, product); count > 1) {
+    return write_parts(call, product, count);
+  }
   // Along the longer side: the less is repeated of what the kernel prepares of the other matrix.
   const bool by_columns = !product.is_batch() && product.out.size(1) >= product.out.size(0);
   const std::int64_t dim = by_columns ? 1 : 0;

@@ -4,6 +4,7 @@
 // there are is said in inexpressible.cpp.
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -32,6 +33,15 @@ inline constexpr const char* kFinish = "finish";
 // Larger tensors are exchanged by one call, in pieces.
 inline constexpr std::int64_t kMostBytesStarted = std::int64_t{32} << 20;
 inline constexpr std::size_t kWordsPerNumber = 3;
+
+// Of a product of few long sums, the kernel cuts the sums rather than the result: in blocks of the
+// result it would prepare one of the matrices for each.
+inline bool is_of_long_sums(std::int64_t rows, std::int64_t columns, std::int64_t depth) {
+  constexpr std::int64_t kShortSide = 128;
+  constexpr std::int64_t kLongSums = 16;
+  const std::int64_t side = std::max(rows, columns);
+  return side <= kShortSide && depth >= kLongSums * side;
+}
 
 // The results of aten::`name` on these arguments, all of them or those at `positions`; `results`
 // are their types. What is in `args` beyond the schema's arguments only has to be there before.

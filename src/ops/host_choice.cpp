@@ -144,13 +144,15 @@ bool attention(const Call& call) {
   return product(call) || is_forward_alone;
 }
 
-// Of two matrices. Large ones of float32 XLA multiplies as fast, and has not to wake anybody for.
+// Of two matrices. Large ones of float32 XLA multiplies as fast, and has not to wake anybody for,
+// but for those of few long sums, as the gradient of a narrow layer's weight.
 bool matrix_product(const Call& call) {
+  const Value& lhs = call.operand_from_last(1);
   const Value& rhs = call.operand_from_last(0);
   const bool is_read_by_columns = rhs.builder().transposition(rhs) != nullptr;
-  const std::int64_t num_products = call.operand_from_last(1).dim(0) * rhs.num_elements();
   const bool is_for_xla = call.dtype() == DType::kFloat32 && !is_read_by_columns &&
-                          num_products >= kLeastProductsForXla;
+                          !is_of_long_sums(lhs.dim(0), rhs.dim(1), rhs.dim(0)) &&
+                          lhs.dim(0) * rhs.num_elements() >= kLeastProductsForXla;
   return product(call) && !is_for_xla;
 }
 

@@ -64,3 +64,28 @@ def test_gradient_of_a_bias_over_many_rows():
     torch.testing.assert_close(
         bias.grad.cpu().double(), 2 * rows.double().sum(0), rtol=3e-5, atol=0
     )
+
+
+PRODUCTS = {
+    "mm": lambda c, x, y: x.t() @ y,
+    "addmm": lambda c, x, y: torch.addmm(c, x.t(), y, beta=2, alpha=0.5),
+    "addmm of nothing": lambda c, x, y: torch.addmm(c / 0, x.t(), y, beta=0),
+    "linear": lambda c, x, y: torch.nn.functional.linear(x.t(), y.t(), c[0]),
+}
+
+
+# Their sums are cut into parts for several threads.
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("sizes", [(16, 16), (64, 5), (1, 128)], ids=str)
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_product_of_long_sums(name: str, sizes: tuple[int, int], dtype: torch.dtype):
+    rows, columns = sizes
+    torch.manual_seed(0)
+    depth = (1 << 23) // (rows * columns) + 1  # of which no half is like the other
+    shapes = ((rows, columns), (depth, rows), (depth, columns))
+    operands = [torch.randn(*shape, dtype=dtype) for shape in shapes]
+    expected = PRODUCTS[name](*(x.double() for x in operands))
+    actual = PRODUCTS[name](*(x.to("xla") for x in operands)).cpu()
+    assert actual.dtype == dtype
+    error = 2e-5 if dtype == torch.float32 else 1e-13
+    torch.testing.assert_close(actual.double(), expected, rtol=0, atol=error * depth**0.5)
