@@ -52,7 +52,8 @@ std::string shown(std::string_view file) {
     const py::object shell = py::module_::import("IPython").attr("get_ipython")();
     const py::object numbers = shell.attr("compile").attr("_filename_map");
     return "In[" + py::str(numbers[py::str(file.data(), file.size())]).cast<std::string>() + "]";
-  } catch (const py::error_already_set&) {  // another IPython, or one that is not running
+  } catch (const py::error_already_set& error) {  // another IPython, or one that is not running
+    if (error.matches(PyExc_KeyboardInterrupt)) PyErr_SetInterrupt();  // Python's to raise
     return std::string(file);
   }
 }
