@@ -98,6 +98,7 @@ const graph::TensorType* with_transform_strides(const graph::TensorType* type,
 
 const graph::TensorType* with_channels_like(const graph::TensorType* type,
                                             at::ArrayRef<c10::IValue> tensors) {
+  if (type == nullptr) return nullptr;
   at::MemoryFormat format = at::MemoryFormat::Contiguous;
   for (const c10::IValue& value : tensors) {
     if (!value.isTensor() || !value.toTensor().defined()) continue;

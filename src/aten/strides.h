@@ -33,7 +33,8 @@ const graph::TensorType* with_transform_strides(const graph::TensorType* type,
                                                 at::IntArrayRef operand_strides,
                                                 at::IntArrayRef dims, bool is_of_reals);
 
-// `type` with the first of the memory formats that the tensors suggest, where it is not row-major.
+// `type`, if any, with the first of the memory formats that the tensors suggest, where it is not
+// row-major.
 const graph::TensorType* with_channels_like(const graph::TensorType* type,
                                             at::ArrayRef<c10::IValue> tensors);
 
