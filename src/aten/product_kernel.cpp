@@ -73,9 +73,12 @@ void Product::write() {
   }
 }
 
-// How many parts of a matrix's sums are worth a thread each.
+bool is_zero(const at::Scalar& factor) { return factor.toComplexDouble() == 0.0; }
+
+// How many parts of a matrix's sums are worth a thread each. What alpha hides, though it be not
+// finite, the kernel knows to leave out.
 std::int64_t num_parts(const HostCall& call, const Product& product) {
-  if (product.is_batch() ||
+  if (product.is_batch() || is_zero(product.alpha) ||
       !ops::is_of_long_sums(product.out.size(0), product.out.size(1), product.depth())) {
     return 1;
   }
@@ -100,7 +103,7 @@ void write_parts(const HostCall& call, const Product& product, std::int64_t coun
   at::sum_out(out, sums, 0);
   if (!product.self.has_value()) return;
   out.mul_(product.alpha);
-  if (product.beta.toComplexDouble() != 0.0) out.add_(*product.self, product.beta);
+  if (!is_zero(product.beta)) out.add_(*product.self, product.beta);
 }
 
 void write_blocks(const HostCall& call, const Product& product) {

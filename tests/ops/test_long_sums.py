@@ -70,6 +70,7 @@ PRODUCTS = {
     "mm": lambda c, x, y: x.t() @ y,
     "addmm": lambda c, x, y: torch.addmm(c, x.t(), y, beta=2, alpha=0.5),
     "addmm of nothing": lambda c, x, y: torch.addmm(c / 0, x.t(), y, beta=0),
+    "addmm of no product": lambda c, x, y: torch.addmm(c, (x / 0).t(), y, alpha=0),
     "linear": lambda c, x, y: torch.nn.functional.linear(x.t(), y.t(), c[0]),
 }
 
