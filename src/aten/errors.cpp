@@ -21,7 +21,9 @@ void throw_as_torch(const base::Error& error, std::string_view op) {
   switch (error.kind()) {
     case base::ErrorKind::kOutOfMemory: TORCH_CHECK_WITH(OutOfMemoryError, false, text);
     case base::ErrorKind::kUnimplemented: TORCH_CHECK_NOT_IMPLEMENTED(false, text);
-    case base::ErrorKind::kRefusedBool: TORCH_XLA_REFUSE_BOOL(text);
+    case base::ErrorKind::kRefusedBool:
+      TORCH_CHECK_NOT_IMPLEMENTED(!kBoolsAreNotImplemented, text);
+      TORCH_CHECK(false, text);
     case base::ErrorKind::kIndex: TORCH_CHECK_INDEX(false, error.what());
     case base::ErrorKind::kType: TORCH_CHECK_TYPE(false, text);
     case base::ErrorKind::kValue: TORCH_CHECK_VALUE(false, text);

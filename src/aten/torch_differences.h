@@ -18,9 +18,10 @@ inline constexpr bool kLimitsMayLieBeyondIntegers = true;
 inline constexpr bool kLimitsMayLieBeyondIntegers = false;
 #endif
 
-// What is thrown where an operator takes no bools, which no header tells.
+// Where an operator takes no bools newer ones say that it is not implemented, which no header
+// tells.
 #if TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 14
-#define TORCH_XLA_REFUSE_BOOL(text) TORCH_CHECK_NOT_IMPLEMENTED(false, text)
+inline constexpr bool kBoolsAreNotImplemented = true;
 #else
-#define TORCH_XLA_REFUSE_BOOL(text) TORCH_CHECK(false, text)
+inline constexpr bool kBoolsAreNotImplemented = false;
 #endif
