@@ -36,7 +36,8 @@ __all__ = [
         "as_near",
     ),
     *("check", "compare", "compare_chosen", "describe", "difference", "entries", "gradients"),
-    *("moved", "moved_as_it_lies", "run", "samples", "tensors", "to_device", "widened"),
+    *("moved", "moved_as_it_lies", "read_tolerances", "run", "samples", "tensors"),
+    *("to_device", "widened"),
 ]
 
 
@@ -203,7 +204,8 @@ def _allowed_by_tests(op: OpInfo, dtype: torch.dtype) -> list[tuple[float, float
     return [(tolerance.rtol, tolerance.atol) for tolerance in allowed]
 
 
-def _read_tolerances(*kinds: str) -> dict[tuple[str, str], list[tuple[float, float]]]:
+def read_tolerances(*kinds: str) -> dict[tuple[str, str], list[tuple[float, float]]]:
+    """Those of `tests/ops/op_exceptions.txt`, by entry and what it is said of."""
     path = pathlib.Path(__file__).resolve().parents[2] / "tests" / "ops" / "op_exceptions.txt"
     lines = (line.split("#")[0].split() for line in path.read_text().splitlines())
     return {
@@ -215,8 +217,8 @@ def _read_tolerances(*kinds: str) -> dict[tuple[str, str], list[tuple[float, flo
 
 # By entry, and dtype, variant (of float32) or variant and dtype, where XLA rounds otherwise:
 # on every processor, and all.
-ALWAYS_ROUNDED = _read_tolerances("rounded")
-ROUNDED = ALWAYS_ROUNDED | _read_tolerances("varying")
+ALWAYS_ROUNDED = read_tolerances("rounded")
+ROUNDED = ALWAYS_ROUNDED | read_tolerances("varying")
 
 
 def compare(
