@@ -1,11 +1,14 @@
-// Each block is a mapping of its own.
+// Blocks are mapped one by one; of what the system has mapped, any pages may be used or given back
+// by themselves.
 #include "base/kept_blocks.h"
 
 #include <pthread.h>
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <functional>
 #include <new>
+#include <vector>
 
 namespace torch_xla::base {
 namespace {
@@ -24,15 +27,8 @@ void* KeptBlocks::allocate(std::size_t num_bytes) noexcept {
   if (num_bytes > SIZE_MAX / 2) return nullptr;
   num_bytes = mapped_bytes(num_bytes);
   const std::lock_guard lock(mutex_);
-  void* block = nullptr;
-  const auto found = kept_.lower_bound(num_bytes);
-  // A block that is larger by more is left for what needs it.
-  if (found != kept_.end() && found->first <= num_bytes + num_bytes / 4) {
-    num_bytes = found->first;
-    block = take(found);
-  } else {
-    block = map(num_bytes);
-  }
+  void* block = find(num_bytes);
+  if (block == nullptr) block = map(num_bytes);
   if (block == nullptr) return nullptr;
   try {
     in_use_.emplace(block, num_bytes);
@@ -52,12 +48,7 @@ bool KeptBlocks::free(void* block) noexcept {
   const std::size_t num_bytes = found->second;
   in_use_.erase(found);
   sizes_.in_use -= num_bytes;
-  try {
-    kept_.emplace(num_bytes, Kept{block, num_kept_++});
-    sizes_.kept += num_bytes;
-  } catch (const std::bad_alloc&) {
-    munmap(block, num_bytes);
-  }
+  add_kept(block, num_bytes, num_kept_++);
   if (!keeps_) unmap_until(0);
   return true;
 }
@@ -88,6 +79,63 @@ void KeptBlocks::run_short() noexcept {
 KeptBlocks::Sizes KeptBlocks::sizes() noexcept {
   const std::lock_guard lock(mutex_);
   return sizes_;
+}
+
+// A kept block; nullptr if one has to be mapped. `num_bytes` becomes its size.
+void* KeptBlocks::find(std::size_t& num_bytes) {
+  const auto found = kept_.lower_bound(num_bytes);
+  if (found != kept_.end() && found->first <= num_bytes + num_bytes / 4) {
+    num_bytes = found->first;
+    return take(found);
+  }
+  if (sizes_.kept < num_bytes) return nullptr;
+  if (void* const block = split(num_bytes)) return block;
+  join_neighbours();
+  return split(num_bytes);
+}
+
+// The beginning of the smallest one that is large enough.
+void* KeptBlocks::split(std::size_t num_bytes) {
+  const auto found = kept_.lower_bound(num_bytes);
+  if (found == kept_.end()) return nullptr;
+  const std::size_t rest = found->first - num_bytes;
+  const std::uint64_t age = found->second.age;
+  auto* const block = static_cast<std::byte*>(take(found));
+  if (rest > 0) add_kept(block + num_bytes, rest, age);
+  return block;
+}
+
+void KeptBlocks::join_neighbours() {
+  std::vector<KeptOnes::iterator> by_address;
+  try {
+    by_address.reserve(kept_.size());
+  } catch (const std::bad_alloc&) {
+    return;
+  }
+  for (auto kept = kept_.begin(); kept != kept_.end(); ++kept) by_address.push_back(kept);
+  const auto address = [](KeptOnes::iterator kept) { return kept->second.block; };
+  std::ranges::sort(by_address, std::less(), address);
+  for (std::size_t i = 0; i < by_address.size();) {
+    std::size_t num_bytes = 0;
+    std::uint64_t age = 0;
+    auto* const block = static_cast<std::byte*>(address(by_address[i]));
+    for (; i < by_address.size() && address(by_address[i]) == block + num_bytes; ++i) {
+      num_bytes += by_address[i]->first;
+      age = std::max(age, by_address[i]->second.age);
+      take(by_address[i]);
+    }
+    add_kept(block, num_bytes, age);
+  }
+}
+
+// Where memory ends, it is given back.
+void KeptBlocks::add_kept(void* block, std::size_t num_bytes, std::uint64_t age) {
+  try {
+    kept_.emplace(num_bytes, Kept{block, age});
+    sizes_.kept += num_bytes;
+  } catch (const std::bad_alloc&) {
+    munmap(block, num_bytes);
+  }
 }
 
 void* KeptBlocks::take(KeptOnes::iterator kept) {

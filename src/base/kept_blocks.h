@@ -13,8 +13,8 @@
 namespace torch_xla::base {
 
 // Freed blocks are kept between `keep` and `let_go`. All blocks together, kept or in use, are never
-// more than what was in use at one time since the last `let_go`. All methods are thread-safe, and
-// throw nothing.
+// more than what was in use at one time since the last `let_go`: what is kept is split and joined
+// before others are taken from the system. All methods are thread-safe, and throw nothing.
 class KeptBlocks {
  public:
   // Smaller ones the C library keeps itself.
@@ -57,6 +57,10 @@ class KeptBlocks {
   using KeptOnes = std::multimap<std::size_t, Kept>;  // by size
 
   // Under mutex_.
+  void* find(std::size_t& num_bytes);
+  void* split(std::size_t num_bytes);
+  void join_neighbours();
+  void add_kept(void* block, std::size_t num_bytes, std::uint64_t age);
   void* take(KeptOnes::iterator kept);
   void unmap_until(std::size_t most_bytes);
   void unmap_for_others();

@@ -3,7 +3,9 @@
 // result types are known only once it has been emitted.
 #include "hlo/builder.h"
 
+#include <algorithm>
 #include <array>
+#include <charconv>
 
 #include "base/error.h"
 #include "hlo/text.h"
@@ -25,6 +27,25 @@ bool can_be_held(const Type& type) {
     if (d != 0 && __builtin_mul_overflow(bytes, d, &bytes)) return false;
   }
   return true;
+}
+
+// `text` with other ids in the names of values.
+void append_renamed(std::string& out, std::string_view text,
+                    const std::unordered_map<std::uint32_t, std::uint32_t>& ids) {
+  while (true) {
+    const std::size_t name = text.find('%');
+    if (name == std::string_view::npos) break;
+    const std::size_t number = name + 1;
+    std::uint32_t id = 0;
+    const char* const end =
+        std::from_chars(text.data() + number, text.data() + text.size(), id).ptr;
+    const auto length = static_cast<std::size_t>(end - text.data());
+    const auto found = length > number ? ids.find(id) : ids.end();
+    out += text.substr(0, found == ids.end() ? length : number);
+    if (found != ids.end()) out += std::to_string(found->second);
+    text.remove_prefix(length);
+  }
+  out += text;
 }
 
 // Restores the region that was being emitted, also when a body throws.
@@ -121,7 +142,7 @@ void Builder::define(std::string_view name, std::span<const Value> operands,
   for (const Value& operand : operands) operand_ids_.push_back(operand.id_);
   definitions_.resize(results.back().id_ + std::size_t{1});
   for (const Value& result : results) {
-    definitions_[result.id_] = {name, &result.type_->type, first, count};
+    definitions_[result.id_] = {name, &result.type_->type, first, count, {}, 0};
   }
 }
 
@@ -129,6 +150,50 @@ Builder::Definition Builder::definition(std::uint32_t id) const {
   if (id >= definitions_.size()) return {};
   const OperandRange& range = definitions_[id];
   return {range.name, range.type, std::span(operand_ids_).subspan(range.first, range.count)};
+}
+
+void Builder::set_end(std::span<const Value> results) {
+  if (region_depth_ > 0) return;
+  for (const Value& result : results) {
+    OperandRange& definition = definitions_[result.id_];
+    definition.value = result;
+    definition.end = body_.size();
+  }
+}
+
+Value Builder::value_of(std::uint32_t id) const {
+  return id < definitions_.size() ? definitions_[id].value : Value();
+}
+
+void Builder::insert_behind(std::uint32_t last, const Value& value,
+                            const std::function<Value()>& emit) {
+  base::internal_check(value_of(last) && region_depth_ == 0, "hlo: nothing can follow value ",
+                       last);
+  const std::size_t position = definitions_[last].end;
+  std::string text;
+  body_.swap(text);
+  const Value replacement = emit();
+  body_.swap(text);
+  insertions_.push_back({position, std::move(text), value.id_, replacement.id_});
+}
+
+// Their texts are put together with that of the main function, in which values are read under
+// other names behind each of them.
+void Builder::apply_insertions() {
+  if (insertions_.empty()) return;
+  std::ranges::stable_sort(insertions_, {}, &Insertion::position);
+  std::unordered_map<std::uint32_t, std::uint32_t> renamed;
+  std::string text;
+  std::size_t position = 0;
+  for (const Insertion& insertion : insertions_) {
+    append_renamed(text, std::string_view(body_).substr(position, insertion.position - position),
+                   renamed);
+    append_renamed(text, insertion.text, renamed);
+    renamed[insertion.replaced] = insertion.replacement;
+    position = insertion.position;
+  }
+  append_renamed(text, std::string_view(body_).substr(position), renamed);
+  body_ = std::move(text);
 }
 
 const Dims* Builder::slice_starts(std::uint32_t id) const {
@@ -224,11 +289,35 @@ void Builder::append_op(std::span<const Value> results, std::string_view name,
 Value Builder::op(std::string_view name, std::span<const Value> operands, const Type& result,
                   std::string_view properties, std::span<const std::string> regions) {
   check_operands(name, operands);
-  const Value value = new_value(intern(result));
-  if (mode_ == Mode::kTypesOnly) return value;
+  const InternedType* const type = intern(result);
+  if (mode_ == Mode::kTypesOnly) return new_value(type);
+  Value* const shared = shared_value(name, operands, type, properties);
+  if (shared != nullptr && *shared) return *shared;
+  const Value value = new_value(type);
   define(name, operands, {&value, 1});
   append_op({&value, 1}, name, operands, properties, regions);
+  set_end({&value, 1});
+  if (shared != nullptr) *shared = value;
   return value;
+}
+
+bool Builder::is_shared(std::string_view name, std::span<const Value> operands) const {
+  static constexpr std::array<std::string_view, 8> kNames = {
+      "stablehlo.add",    "stablehlo.broadcast_in_dim", "stablehlo.compare", "stablehlo.convert",
+      "stablehlo.divide", "stablehlo.multiply",         "stablehlo.select",  "stablehlo.subtract"};
+  return region_depth_ == 0 && std::ranges::find(kNames, name) != kNames.end() &&
+         std::ranges::all_of(operands, [](const Value& operand) { return operand.rank() == 0; });
+}
+
+// Where the value of such an operation is, or is to be; null for one that has a value of its own.
+Value* Builder::shared_value(std::string_view name, std::span<const Value> operands,
+                             const InternedType* type, std::string_view properties) {
+  if (!is_shared(name, operands)) return nullptr;
+  std::string key(name);
+  for (const Value& operand : operands) append_value(key, operand);
+  key += type->text;
+  key += properties;
+  return &once_[std::move(key)];
 }
 
 Values Builder::op(std::string_view name, std::span<const Value> operands,
@@ -241,6 +330,7 @@ Values Builder::op(std::string_view name, std::span<const Value> operands,
   if (mode_ == Mode::kTypesOnly) return values;
   define(name, operands, values);
   append_op(values, name, operands, properties, regions, attributes);
+  set_end(values);
   return values;
 }
 
@@ -343,6 +433,7 @@ Values Builder::call(const std::string& name, const Values& operands) {
 std::string Builder::finish(std::span<const Value> results, std::string_view name) {
   if (mode_ == Mode::kTypesOnly) return "";
   append_return("func.return", results);
+  apply_insertions();
   std::string out = "module @torch_xla";
   if (!module_attributes_.empty()) out += " attributes {" + module_attributes_ + "}";
   out += " {\n" + module_operations_;

@@ -143,6 +143,13 @@ class Builder {
     std::span<const std::uint32_t> operands;
   };
   Definition definition(std::uint32_t id) const;
+  // Ids are below this.
+  std::uint32_t num_values() const { return next_id_; }
+  // The value of an operation in the outermost region of the main function; else none.
+  Value value_of(std::uint32_t id) const;
+  // Once all operations of the main function are there: those that `emit` makes come behind the one
+  // that gives `last`, and what it returns is read in the place of `value` from there on.
+  void insert_behind(std::uint32_t last, const Value& value, const std::function<Value()>& emit);
   // Where a `stablehlo.slice` without strides starts in its operand; null for all other values.
   const Dims* slice_starts(std::uint32_t id) const;
   void set_slice_starts(const Value& slice, const Dims& starts);
@@ -175,6 +182,10 @@ class Builder {
   //
   // `properties` is the inside of `<{...}>`, `regions` are texts that `region` gave, `attributes`
   // is the inside of the `{...}` of attributes that are not the operation's own.
+  //
+  // Conversions, comparisons and the like of the same scalars are one value, in the outermost
+  // region of the main function: an optimizer has them for each of its parameters, and the compiler
+  // takes a while to find out that they are equal.
   Value op(std::string_view name, std::span<const Value> operands, const Type& result,
            std::string_view properties = {}, std::span<const std::string> regions = {});
   Values op(std::string_view name, std::span<const Value> operands, std::span<const Type> results,
@@ -207,6 +218,9 @@ class Builder {
   };
 
   Value new_value(const InternedType* type) { return Value(this, type, next_id_++); }
+  bool is_shared(std::string_view name, std::span<const Value> operands) const;
+  Value* shared_value(std::string_view name, std::span<const Value> operands,
+                      const InternedType* type, std::string_view properties);
   void define(std::string_view name, std::span<const Value> operands,
               std::span<const Value> results);
   void check_operands(std::string_view name, std::span<const Value> operands) const;
@@ -215,6 +229,8 @@ class Builder {
                  std::span<const std::string> regions, std::string_view attributes = {});
   void append_value(std::string& out, const Value& value) const;
   void append_return(std::string_view name, std::span<const Value> values);
+  void set_end(std::span<const Value> results);
+  void apply_insertions();
 
   Mode mode_;
   Precision default_precision_ = Precision::kDefault;
@@ -224,6 +240,14 @@ class Builder {
     const Type* type = nullptr;
     std::uint32_t first = 0;  // in operand_ids_
     std::uint32_t count = 0;
+    Value value;          // of the main function's outermost region
+    std::size_t end = 0;  // of its operation, in the text of that region
+  };
+  struct Insertion {
+    std::size_t position;
+    std::string text;
+    std::uint32_t replaced;
+    std::uint32_t replacement;
   };
   std::vector<OperandRange> definitions_;  // by id; shorter than there are ids
   std::vector<std::uint32_t> operand_ids_;
@@ -234,6 +258,7 @@ class Builder {
   std::string_view barrier_call_;
   int region_depth_ = 0;
   std::string body_;  // operations of the region being emitted
+  std::vector<Insertion> insertions_;
   std::string functions_text_;
   std::string location_;  // " loc(...)" or empty
   std::string module_attributes_;

@@ -29,6 +29,10 @@ bool is_any_of(std::string_view name, const std::string_view (&names)[count]) {
 
 }  // namespace
 
+bool is_fused(std::string_view name) {
+  return is_any_of(name, kElementwise) || is_any_of(name, kMoving);
+}
+
 bool ends_chain(const Value& value, std::size_t length) {
   const Builder& builder = value.builder();
   if (!is_any_of(builder.definition(value.id()).name, kElementwise)) return false;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <string_view>
 
 #include "hlo/builder.h"
 
@@ -11,5 +12,8 @@ namespace torch_xla::hlo {
 // each counted once, lead to it from values that XLA keeps in memory: parameters, products,
 // calls. Numbers that are no arrays don't count.
 bool ends_chain(const Value& value, std::size_t length);
+
+// Whether XLA computes an operation of this name in the loop that reads its result, where it can.
+bool is_fused(std::string_view name);
 
 }  // namespace torch_xla::hlo

@@ -9,6 +9,7 @@
 #include "hlo/known_nan.h"
 #include "hlo/ops.h"
 #include "hlo/partitioned.h"
+#include "hlo/update_order.h"
 #include "ops/bounded.h"
 #include "ops/registry.h"
 #include "ops/trace_emitter.h"
@@ -39,7 +40,11 @@ class Module {
   Module(const graph::Trace& trace, const Target& target, std::span<const Donation> donations,
          const Numbers& numbers, const Partition& partition, const base::Sharding* whole,
          const Bounds* bounds)
-      : trace_(trace), target_(target), partition_(partition), whole_(whole) {
+      : trace_(trace),
+        target_(target),
+        donations_(donations),
+        partition_(partition),
+        whole_(whole) {
     builder_.set_default_precision(target.precision);
     if (bounds != nullptr) bounded_.emplace(trace, *bounds);
     for (std::size_t i = 0; i < trace.leaves.size(); ++i) {
@@ -76,13 +81,26 @@ class Module {
 
   Program run() {
     const auto slots = [this](std::size_t step) { return slots_of(step); };
+    const std::vector<Value> parameters = leaves_;
     const std::vector<Value> roots = emit_roots(slots);
+    order_updates(parameters, roots);
     if (whole_ != nullptr) place_results(roots);
     program_.text = builder_.finish(roots);
     return std::move(program_);
   }
 
  private:
+  // Not in a partitioned program: each device would be given all of what is behind a barrier's
+  // call.
+  void order_updates(const std::vector<Value>& parameters, const std::vector<Value>& roots) {
+    if (builder_.barrier_call().empty() || target_.is_exported || whole_ != nullptr) return;
+    std::vector<hlo::Update> updates;
+    for (const Donation& donation : donations_) {
+      updates.push_back({parameters[donation.leaf], roots[donation.root]});
+    }
+    hlo::let_updates_wait(builder_, updates);
+  }
+
   std::vector<Value> emit_roots(const SlotValues& slots) {
     if (!bounded_.has_value()) {
       return emit_trace(builder_, target_, trace_, std::move(leaves_), slots);
@@ -179,6 +197,7 @@ class Module {
 
   const graph::Trace& trace_;
   const Target& target_;
+  const std::span<const Donation> donations_;
   const Partition& partition_;
   const base::Sharding* const whole_;  // of a partitioned program, else null
   std::optional<BoundedTrace> bounded_;

@@ -5,9 +5,12 @@
 #include <bit>
 #include <cmath>
 #include <cstddef>
+#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <limits>
+#include <memory>
+#include <new>
 #include <optional>
 #include <unordered_map>
 #include <utility>
@@ -123,6 +126,36 @@ std::optional<Newborn> newborn(Device& device, graph::Alias& alias, const graph:
   return Newborn{&alias, {node, 0}, std::move(birth)};
 }
 
+std::vector<char> repeated(std::uint64_t bits, const base::Shape& shape) {
+  const auto element = static_cast<std::size_t>(base::size_bytes(shape.dtype));
+  std::vector<char> bytes(static_cast<std::size_t>(shape.num_bytes()));
+  for (std::size_t at = 0; at < bytes.size(); at += element) {
+    std::memcpy(bytes.data() + at, &bits, element);
+  }
+  return bytes;
+}
+
+// As many as the largest of the births needs. Large blocks of them are no memory until they are
+// written, but one page again and again.
+class HostZeros {
+ public:
+  explicit HostZeros(std::span<const Birth> births) {
+    std::int64_t num_bytes = 0;
+    for (const Birth& birth : births) {
+      if (birth.bits == 0) num_bytes = std::max(num_bytes, birth.array->shape().num_bytes());
+    }
+    zeros_.reset(std::calloc(1, static_cast<std::size_t>(num_bytes)));
+  }
+
+  const void* data() const { return zeros_ != nullptr ? zeros_.get() : throw std::bad_alloc(); }
+
+ private:
+  struct Free {
+    void operator()(void* block) const { std::free(block); }
+  };
+  std::unique_ptr<void, Free> zeros_;
+};
+
 }  // namespace
 
 bool SeenBirths::may_live_on(const base::Hash128& graph, std::int64_t num_bytes,
@@ -181,15 +214,14 @@ std::vector<Newborn> find_births(const graph::Trace& trace, Device& device,
 }
 
 void fill(std::vector<Birth>& births) {
+  const HostZeros zeros(births);
   for (const Birth& birth : births) {
     try {
-      const base::Shape& shape = birth.array->shape();
-      const auto element = static_cast<std::size_t>(base::size_bytes(shape.dtype));
-      std::vector<char> bytes(static_cast<std::size_t>(shape.num_bytes()));
-      for (std::size_t at = 0; birth.bits != 0 && at < bytes.size(); at += element) {
-        std::memcpy(bytes.data() + at, &birth.bits, element);
+      if (birth.bits == 0) {
+        birth.array->set_uploaded(zeros.data());
+      } else {
+        birth.array->set_uploaded(repeated(birth.bits, birth.array->shape()).data());
       }
-      birth.array->set_uploaded(bytes.data());
     } catch (...) {
       birth.array->set_failed(std::current_exception());
     }

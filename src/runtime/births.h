@@ -58,5 +58,16 @@ std::vector<Newborn> find_births(const graph::Trace& trace, Device& device,
 // Outside the lock; lets go of them, so that the program may reuse their memory. What can't be
 // filled is failed.
 void fill(std::vector<Birth>& births);
+// Does so when it ends.
+class FilledAtEnd {
+ public:
+  explicit FilledAtEnd(std::vector<Birth>& births) : births_(births) {}
+  FilledAtEnd(const FilledAtEnd&) = delete;
+  FilledAtEnd& operator=(const FilledAtEnd&) = delete;
+  ~FilledAtEnd() { fill(births_); }
+
+ private:
+  std::vector<Birth>& births_;
+};
 
 }  // namespace torch_xla::runtime

@@ -122,27 +122,36 @@ void postpone(const std::shared_ptr<Launch>& launch, Plan& plan, Uncompiled unco
       });
 }
 
+// Fills the memory that the plan's state is born as while the compiler is at work, and also where
+// the program can't be lowered.
+FoundProgram begin_finding(Launch& launch, Plan& plan, const Run& observed,
+                           Uncompiled& uncompiled) {
+  const FilledAtEnd births(plan.births);
+  FoundProgram found;
+  compiling(launch, observed, [&] {
+    if (is_observed()) [[unlikely]]
+      observe_graph(observed);
+    ProgramSpec spec = spec_of(*launch.device, plan.trace.leaves, launch.donations);
+    for (const ArrayPtr& output : launch.outputs) {
+      if (output->sharding() != nullptr) spec.results.push_back(output->sharding());
+    }
+    const bool may_be_bounded = launch.device->num_devices() == 1 && !plan.trace.steps.empty() &&
+                                launch.device->placement().is_portable();
+    found = client().programs().find(
+        plan.trace, std::move(spec), [&] { uncompiled.list(); }, may_be_bounded);
+    plan.numbers = found.numbers;
+    last.key = found.key;
+  });
+  return found;
+}
+
 // An interruption leaves the launch to the background, and the plan empty.
 void find_program(const std::shared_ptr<Launch>& launch, Plan& plan, RunKind kind) {
   const Run observed{*launch->device, plan.trace, launch->donations, kind,
                      launch->description.where};
   const bool is_seen = is_observed();
   Uncompiled uncompiled(launch);
-  FoundProgram found;
-  compiling(*launch, observed, [&] {
-    if (is_seen) [[unlikely]]
-      observe_graph(observed);
-    ProgramSpec spec = spec_of(*launch->device, plan.trace.leaves, launch->donations);
-    for (const ArrayPtr& output : launch->outputs) {
-      if (output->sharding() != nullptr) spec.results.push_back(output->sharding());
-    }
-    const bool may_be_bounded = launch->device->num_devices() == 1 && !plan.trace.steps.empty() &&
-                                launch->device->placement().is_portable();
-    found = client().programs().find(
-        plan.trace, std::move(spec), [&] { uncompiled.list(); }, may_be_bounded);
-    plan.numbers = found.numbers;
-    last.key = found.key;
-  });
+  const FoundProgram found = begin_finding(*launch, plan, observed, uncompiled);
   if (!CompileCache::is_ready(found.program)) {
     uncompiled.list();
     try {
@@ -307,10 +316,11 @@ Plan plan_barrier(Device& device, std::string_view where) {
 
 void sync(Device& device, bool wait_for_values, std::string_view where, RunKind kind) {
   Plan plan = plan_barrier(device, where);
-  fill(plan.births);
   const ArrayPtr failed = std::move(plan.failed);
   ArrayPtr output;
-  if (!plan.is_empty()) {
+  if (plan.is_empty()) {
+    fill(plan.births);
+  } else {
     output = plan.outputs.front();
     run(device, std::move(plan), where, kind);
   }
@@ -404,8 +414,10 @@ std::vector<ArrayPtr> compute(Device& device, std::span<const graph::Value> valu
 std::vector<double> time_launches(Device& device, int count) {
   std::vector<double> seconds;
   Plan plan = plan_sync(device);
-  fill(plan.births);
-  if (plan.is_empty()) return seconds;
+  if (plan.is_empty()) {
+    fill(plan.births);
+    return seconds;
+  }
   const ArrayPtr output = plan.outputs.front();
   const std::shared_ptr<Launch> launch =
       make_launch(device, plan, "time_launches", RunKind::kBarrier);

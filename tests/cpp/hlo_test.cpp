@@ -105,6 +105,25 @@ TEST(equal_constants_are_emitted_once) {
   EXPECT_EQ(count, 3U);
 }
 
+TEST(equal_operations_of_scalars_are_emitted_once) {
+  Builder b;
+  const Value x = b.parameter({kF32, {}});
+  const Value y = b.parameter({kF32, {2}});
+  EXPECT(convert(x, DType::kFloat64) == convert(x, DType::kFloat64));
+  EXPECT(subtract(x, x) == subtract(x, x));
+  EXPECT(broadcast_in_dim(x, {2, 3}, {}) == broadcast_in_dim(x, {2, 3}, {}));
+  EXPECT(!(broadcast_in_dim(x, {2, 3}, {}) == broadcast_in_dim(x, {3, 2}, {})));
+  EXPECT(!(compare(x, x, ComparisonDirection::kLt) == compare(x, x, ComparisonDirection::kLe)));
+  EXPECT(!(add(y, y) == add(y, y)));
+  // What a region computes is not there outside of it.
+  const Value inside = if_(
+      b.parameter({DType::kBool, {}}), [&]() -> Values { return {negate(add(x, x))}; },
+      [&]() -> Values { return {x}; })[0];
+  const Value results[] = {inside, add(x, x)};
+  const std::string text = b.finish(results);
+  EXPECT(text.rfind("stablehlo.add") > text.find("stablehlo.if"));
+}
+
 TEST(operations_that_change_nothing_give_their_operand_back) {
   Builder b;
   Value x = b.parameter({kF32, {2, 3}});

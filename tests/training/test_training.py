@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import pathlib
+import re
 from collections.abc import Callable, Iterator
 
 import pytest
 import torch
 from counts import counted
 from models import GPT2, MLP, Bert, MnistCNN, TransformerConfig, resnet18
+from processes import run_in_process
 from torch import Tensor, nn
 
 import torch_xla
@@ -327,3 +330,49 @@ def test_evaluation_uses_running_statistics():
         actual = moved(images.to("xla"))
     torch.testing.assert_close(actual.cpu(), expected, rtol=1e-4, atol=1e-4)
     assert metrics.executed_fallback_ops() == []
+
+
+_LAYERS = """
+    import torch
+    import torch_xla
+
+    model = torch.nn.Sequential(*(torch.nn.Linear(256, 256) for _ in range(4))).to("xla")
+    x = torch.randn(8, 256, device="xla")
+    optimizer = torch.optim.AdamW(model.parameters())
+    for _ in range(2):
+        optimizer.zero_grad()
+        model(x).square().mean().backward()
+        optimizer.step()
+        torch_xla.sync(wait=True)
+"""
+
+
+def test_weights_are_not_copied_before_their_update(tmp_path: pathlib.Path):
+    if torch_xla.runtime.device_type() != "CPU":
+        pytest.skip("the order of updates is XLA's CPU compiler's")
+    run_in_process(
+        _LAYERS,
+        XLA_PERSISTENT_CACHE="0",
+        XLA_FLAGS=f"--xla_dump_to={tmp_path} --xla_dump_hlo_as_text",
+    )
+    text = "".join(p.read_text() for p in tmp_path.glob("*.cpu_after_optimizations.txt"))
+    assert re.findall(r"= f32\[256,256\]\S* fusion\(.*", text)
+    assert not re.findall(r"= f32\[256,256\]\S* copy\(.*", text)
+
+
+def test_updates_that_wait_are_those_of_the_cpu():
+    def train_layers(device: str) -> list[Tensor]:
+        torch.manual_seed(0)
+        model = nn.Sequential(*(nn.Linear(256, 256) for _ in range(3))).to(device)
+        x = torch.randn(8, 256).to(device)
+        for _ in range(3):
+            model(x).square().mean().backward()
+            for p in model.parameters():
+                assert p.grad is not None
+                p.data -= p.grad  # kept: another result that reads what has waited
+            if device == "xla":
+                torch_xla.sync()
+        return [t.cpu() for p in model.parameters() for t in (p.detach(), p.grad) if t is not None]
+
+    for actual, expected in zip(train_layers("xla"), train_layers("cpu"), strict=True):
+        torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-5)

@@ -1,0 +1,135 @@
+// An update is followed back, through elementwise operations, to the gradient that it is made of,
+// and all that reads the gradient is given it by a barrier, behind the other readers of the
+// parameter.
+#include "hlo/update_order.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <unordered_set>
+#include <vector>
+
+#include "hlo/chains.h"
+#include "hlo/in_place.h"
+
+namespace torch_xla::hlo {
+namespace {
+
+// Copying less takes no longer than the barrier's call.
+constexpr std::int64_t kWorthWaiting = std::int64_t{1} << 16;
+
+using Id = std::uint32_t;
+
+// Not fused into what reads it.
+bool is_in_memory(std::string_view name) {
+  return name == "stablehlo.dot_general" || name == "stablehlo.convolution" ||
+         name == "stablehlo.custom_call";
+}
+
+bool is_rearranged(std::string_view name) {
+  return name == "stablehlo.transpose" || name == "stablehlo.reshape";
+}
+
+class WaitFinder {
+ public:
+  explicit WaitFinder(const Builder& builder) : builder_(builder), readers_(builder.num_values()) {
+    for (Id id = 0; id < builder.num_values(); ++id) {
+      for (const Id operand : builder.definition(id).operands) readers_[operand].push_back(id);
+    }
+  }
+
+  // What reads the parameter and is not needed by the update, in order; none if nothing does, or
+  // something of which nothing is in memory.
+  std::vector<Id> find_others(const Update& update) const {
+    std::vector<Id> others = readers_through_moves(update.parameter.id());
+    if (others.empty()) return others;
+    std::unordered_set<const Id*> seen = needed_by(update.result.id(), others.front());
+    std::erase_if(others, [&](Id id) { return !seen.insert(operation(id)).second; });
+    const bool are_in_memory = std::ranges::all_of(others, [&](Id id) {
+      return is_in_memory(builder_.definition(id).name) && builder_.value_of(id);
+    });
+    return are_in_memory ? others : std::vector<Id>();
+  }
+
+  // What the update is made of that nothing reads before `last`.
+  std::optional<Id> find_gradient(const Update& update, Id last) const {
+    std::unordered_set<Id> seen = {update.result.id()};
+    std::vector<Id> pending = {update.result.id()};
+    while (!pending.empty()) {
+      const Id id = pending.back();
+      pending.pop_back();
+      const Builder::Definition definition = builder_.definition(id);
+      if (is_fused(definition.name)) {
+        for (const Id operand : definition.operands) {
+          if (seen.insert(operand).second) pending.push_back(operand);
+        }
+      } else if (is_in_memory(definition.name) && readers_[id].front() > last &&
+                 definition.type->num_elements() == update.result.num_elements() &&
+                 builder_.value_of(id)) {
+        return id;
+      }
+    }
+    return std::nullopt;
+  }
+
+ private:
+  std::vector<Id> readers_through_moves(Id parameter) const {
+    std::vector<Id> readers;
+    std::vector<Id> pending = readers_[parameter];
+    while (!pending.empty()) {
+      const Id id = pending.back();
+      pending.pop_back();
+      if (is_rearranged(builder_.definition(id).name)) {
+        pending.insert(pending.end(), readers_[id].begin(), readers_[id].end());
+      } else {
+        readers.push_back(id);
+      }
+    }
+    std::ranges::sort(readers);
+    readers.erase(std::ranges::unique(readers).begin(), readers.end());
+    return readers;
+  }
+
+  // The same for all results of an operation that has operands.
+  const Id* operation(Id id) const { return builder_.definition(id).operands.data(); }
+
+  // The operations, from the one that gives `first` on.
+  std::unordered_set<const Id*> needed_by(Id result, Id first) const {
+    std::unordered_set<const Id*> needed;
+    std::vector<Id> pending = {result};
+    while (!pending.empty()) {
+      const Id id = pending.back();
+      pending.pop_back();
+      const std::span<const Id> operands = builder_.definition(id).operands;
+      if (id < first || operands.empty() || !needed.insert(operands.data()).second) continue;
+      pending.insert(pending.end(), operands.begin(), operands.end());
+    }
+    return needed;
+  }
+
+  const Builder& builder_;
+  std::vector<std::vector<Id>> readers_;  // by value, in their order
+};
+
+}  // namespace
+
+void let_updates_wait(Builder& builder, std::span<const Update> updates) {
+  if (updates.empty()) return;
+  const WaitFinder finder(builder);
+  std::unordered_set<Id> waiting;
+  for (const Update& update : updates) {
+    const std::int64_t num_bytes = update.result.type().num_bytes();
+    if (num_bytes < kWorthWaiting || update.result == update.parameter) continue;
+    const std::vector<Id> others = finder.find_others(update);
+    if (others.empty()) continue;
+    const std::optional<Id> gradient = finder.find_gradient(update, others.back());
+    if (!gradient.has_value() || !waiting.insert(*gradient).second) continue;
+    Values operands = {builder.value_of(*gradient)};
+    for (const Id other : others) operands.push_back(builder.value_of(other));
+    builder.insert_behind(std::max(*gradient, others.back()), operands[0],
+                          [&] { return hidden(operands, 1, true)[0]; });
+  }
+}
+
+}  // namespace torch_xla::hlo
