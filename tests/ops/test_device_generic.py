@@ -171,6 +171,20 @@ class TestViews(DeviceTestCase):
 class TestTypePromotion(DeviceTestCase):
     """Dtypes of results."""
 
+    def expect_same_dtype(self, device, call, *operands):
+        """Or the same refusal: from PyTorch 2.15 on bfloat16 and complex numbers give a dtype that
+        few of its kernels know, and the device has not."""
+        try:
+            want = call(*operands).dtype
+        except NotImplementedError:
+            want = None
+        moved = [x.to(device) if isinstance(x, torch.Tensor) else x for x in operands]
+        if want is None or want == getattr(torch, "bcomplex32", ()):
+            with self.assertRaises(NotImplementedError):
+                call(*moved)
+        else:
+            self.assertEqual(call(*moved).dtype, want)
+
     def test_of_two_tensors(self, device):
         for first, second in itertools.product(EVERY, EVERY):
             x, y = torch.ones(2, dtype=first), torch.ones((), dtype=second)
@@ -181,17 +195,14 @@ class TestTypePromotion(DeviceTestCase):
                         if function is torch.where
                         else function
                     )
-                    want = call(x, y).dtype
-                    self.assertEqual(call(x.to(device), y.to(device)).dtype, want)
+                    self.expect_same_dtype(device, call, x, y)
 
     def test_with_numbers(self, device):
         for dtype, number in itertools.product(EVERY, (True, 2, 2.5, 1j)):
             x = torch.ones(2, dtype=dtype)
             for function in (torch.add, torch.mul, torch.true_divide, torch.pow):
                 with self.subTest(f"{function.__name__} {dtype} {number}"):
-                    self.assertEqual(
-                        function(x.to(device), number).dtype, function(x, number).dtype
-                    )
+                    self.expect_same_dtype(device, function, x, number)
 
     def test_in_place_result_must_fit(self, device):
         for dtype in INTEGERS:
