@@ -196,7 +196,7 @@ endif
 # Random programs by the thousand, from seeds that no test has; prints minimal programs of what
 # differs. One kind: make fuzz FUZZ=value_programs FUZZ_COUNT=20000.
 FUZZ ?= view_programs memory_programs value_programs op_programs autograd_programs sharded_programs \
-  size_programs
+  size_programs update_programs
 FUZZ_FIRST ?= 100000
 FUZZ_COUNT ?= 5000
 fuzz: $(ENVIRONMENT) install

@@ -16,6 +16,24 @@ constexpr std::string_view kElementwise[] = {
     "stablehlo.negate",   "stablehlo.or",      "stablehlo.power",       "stablehlo.rsqrt",
     "stablehlo.select",   "stablehlo.sqrt",    "stablehlo.subtract",    "stablehlo.tanh",
 };
+// Rare in long formulas, which are not measured by them.
+constexpr std::string_view kOtherElementwise[] = {
+    "stablehlo.cbrt",
+    "stablehlo.ceil",
+    "stablehlo.clamp",
+    "stablehlo.cosine",
+    "stablehlo.floor",
+    "stablehlo.exponential_minus_one",
+    "stablehlo.is_finite",
+    "stablehlo.log_plus_one",
+    "stablehlo.not",
+    "stablehlo.remainder",
+    "stablehlo.round_nearest_afz",
+    "stablehlo.round_nearest_even",
+    "stablehlo.sign",
+    "stablehlo.sine",
+    "stablehlo.xor",
+};
 // They move elements, and are fused too.
 constexpr std::string_view kMoving[] = {
     "stablehlo.broadcast_in_dim", "stablehlo.concatenate", "stablehlo.pad",
@@ -30,7 +48,8 @@ bool is_any_of(std::string_view name, const std::string_view (&names)[count]) {
 }  // namespace
 
 bool is_fused(std::string_view name) {
-  return is_any_of(name, kElementwise) || is_any_of(name, kMoving);
+  return is_any_of(name, kElementwise) || is_any_of(name, kOtherElementwise) ||
+         is_any_of(name, kMoving);
 }
 
 bool ends_chain(const Value& value, std::size_t length) {

@@ -64,7 +64,7 @@ class WaitFinder {
         for (const Id operand : definition.operands) {
           if (seen.insert(operand).second) pending.push_back(operand);
         }
-      } else if (is_in_memory(definition.name) && readers_[id].front() > last &&
+      } else if (is_in_memory(definition.name) && is_read_behind(id, last) &&
                  definition.type->num_elements() == update.result.num_elements() &&
                  builder_.value_of(id)) {
         return id;
@@ -74,6 +74,11 @@ class WaitFinder {
   }
 
  private:
+  // A result alone is not: nothing is left to wait.
+  bool is_read_behind(Id id, Id last) const {
+    return !readers_[id].empty() && readers_[id].front() > last;
+  }
+
   std::vector<Id> readers_through_moves(Id parameter) const {
     std::vector<Id> readers;
     std::vector<Id> pending = readers_[parameter];

@@ -99,6 +99,12 @@ TEST(a_gradient_that_was_read_before_waits_for_nothing) {
   EXPECT(!is_waiting(layer.text(update, layer.input_gradient())));
 }
 
+TEST(a_product_that_is_the_update_waits_for_nothing) {
+  Layer layer;
+  const Value other = layer.input_gradient();
+  EXPECT(!is_waiting(layer.text(layer.weight_gradient(), other)));
+}
+
 TEST(small_parameters_are_copied) {
   Layer layer(64);
   const Value other = layer.input_gradient();
