@@ -6,8 +6,10 @@
 #include <algorithm>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "hlo/chains.h"
@@ -33,7 +35,10 @@ bool is_rearranged(std::string_view name) {
 
 class WaitFinder {
  public:
-  explicit WaitFinder(const Builder& builder) : builder_(builder), readers_(builder.num_values()) {
+  explicit WaitFinder(const Builder& builder)
+      : builder_(builder),
+        readers_(builder.num_values()),
+        needed_for_(builder.num_values(), builder.num_values()) {
     for (Id id = 0; id < builder.num_values(); ++id) {
       for (const Id operand : builder.definition(id).operands) readers_[operand].push_back(id);
     }
@@ -41,10 +46,14 @@ class WaitFinder {
 
   // What reads the parameter and is not needed by the update, in order; none if nothing does, or
   // something of which nothing is in memory.
-  std::vector<Id> find_others(const Update& update) const {
+  std::vector<Id> find_others(const Update& update) {
     std::vector<Id> others = readers_through_moves(update.parameter.id());
     if (others.empty()) return others;
-    std::unordered_set<const Id*> seen = needed_by(update.result.id(), others.front());
+    mark_needed(update.result.id(), others.front());
+    std::unordered_set<const Id*> seen;
+    for (const Id id : others) {
+      if (needed_for_[id] == update.result.id()) seen.insert(operation(id));
+    }
     std::erase_if(others, [&](Id id) { return !seen.insert(operation(id)).second; });
     const bool are_in_memory = std::ranges::all_of(others, [&](Id id) {
       return is_in_memory(builder_.definition(id).name) && builder_.value_of(id);
@@ -99,29 +108,28 @@ class WaitFinder {
   // The same for all results of an operation that has operands.
   const Id* operation(Id id) const { return builder_.definition(id).operands.data(); }
 
-  // The operations, from the one that gives `first` on.
-  std::unordered_set<const Id*> needed_by(Id result, Id first) const {
-    std::unordered_set<const Id*> needed;
+  // What the result is computed from, as far as it comes behind `first`, and the result.
+  void mark_needed(Id result, Id first) {
     std::vector<Id> pending = {result};
     while (!pending.empty()) {
       const Id id = pending.back();
       pending.pop_back();
+      if (id < first || std::exchange(needed_for_[id], result) == result) continue;
       const std::span<const Id> operands = builder_.definition(id).operands;
-      if (id < first || operands.empty() || !needed.insert(operands.data()).second) continue;
       pending.insert(pending.end(), operands.begin(), operands.end());
     }
-    return needed;
   }
 
   const Builder& builder_;
   std::vector<std::vector<Id>> readers_;  // by value, in their order
+  std::vector<Id> needed_for_;            // by value: the last result that was found to need it
 };
 
 }  // namespace
 
 void let_updates_wait(Builder& builder, std::span<const Update> updates) {
   if (updates.empty()) return;
-  const WaitFinder finder(builder);
+  WaitFinder finder(builder);
   std::unordered_set<Id> waiting;
   for (const Update& update : updates) {
     const std::int64_t num_bytes = update.result.type().num_bytes();
