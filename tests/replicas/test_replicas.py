@@ -49,6 +49,22 @@ def test_a_process_for_each_device():
     assert sorted("".join(out.split())) == ["0", "1"]  # a line's end may come after both
 
 
+def test_no_thread_of_ours_runs_beside_a_fork():
+    """It might hold a lock, as the store's did in looking up a name: the replica hung for ever."""
+    out = run_in_process(
+        """
+        import os, torch_xla
+        threads = []
+        os.register_at_fork(before=lambda: threads.append(len(os.listdir("/proc/self/task"))))
+        def run(index): pass
+        torch_xla.launch(run, start_method="fork")
+        print(threads[1:])  # what imports have started may be about to end at the first
+        """,
+        CPU_NUM_DEVICES="4",
+    )
+    assert out == "[1, 1, 1]"
+
+
 def test_model_wrapper_and_serial_executor(device):
     model = torch.nn.Linear(2, 1)
     assert next(xmp.MpModelWrapper(model).to(device).parameters()).device == device

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -16,6 +17,8 @@ from torch_xla._replicas import meetings, world
 from torch_xla._spmd.mode import is_spmd
 
 _is_launched = False
+# Where the store of replicas that are being started is to answer; forked ones inherit it.
+_listening: socket.socket | None = None
 
 
 def _check_not_launched(what: str) -> None:
@@ -60,6 +63,8 @@ def _count_devices() -> int:
 
 def _run_replica(index: int, what: str, fn: Any, args: Any, count: int, port: int) -> None:
     """The life of a process that `_start` has started."""
+    if _listening is not None:
+        _listening.close()
     os.environ.update(
         RANK=str(index),
         LOCAL_RANK=str(index),
@@ -88,18 +93,34 @@ def _start(
             f"{what}: this process uses an xla device already, which the {count} replicas need; "
             "touch no device before"
         )
-    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    processes = start_processes(
-        _run_replica,
-        args=(what, fn, args, count, store.port),
-        nprocs=count,
-        join=join,
-        daemon=daemon,
-        start_method=start_method,
-    )
-    if processes is not None:
-        processes.store = store  # lives as long as they do
-    return processes
+    # The store answers in a thread, which may hold a lock of the C library in the moment of a fork:
+    # the new process would find it held for ever. So it begins behind the last one.
+    global _listening
+    with socket.create_server(("127.0.0.1", 0), backlog=count) as _listening:
+        port = _listening.getsockname()[1]
+        try:
+            processes = start_processes(
+                _run_replica,
+                args=(what, fn, args, count, port),
+                nprocs=count,
+                join=False,
+                daemon=daemon,
+                start_method=start_method,
+            )
+            processes.store = TCPStore(  # lives as long as they do
+                "127.0.0.1",
+                port,
+                is_master=True,
+                wait_for_workers=False,
+                master_listen_fd=_listening.detach(),
+            )
+        finally:
+            _listening = None
+    if not join:
+        return processes
+    while not processes.join():
+        pass
+    return None
 
 
 def spawn(
