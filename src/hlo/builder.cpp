@@ -284,6 +284,7 @@ void Builder::append_op(std::span<const Value> results, std::string_view name,
   if (results.size() != 1) body_ += ')';
   body_ += location_;
   body_ += '\n';
+  set_end(results);
 }
 
 Value Builder::op(std::string_view name, std::span<const Value> operands, const Type& result,
@@ -296,7 +297,6 @@ Value Builder::op(std::string_view name, std::span<const Value> operands, const 
   const Value value = new_value(type);
   define(name, operands, {&value, 1});
   append_op({&value, 1}, name, operands, properties, regions);
-  set_end({&value, 1});
   if (shared != nullptr) *shared = value;
   return value;
 }
@@ -330,7 +330,6 @@ Values Builder::op(std::string_view name, std::span<const Value> operands,
   if (mode_ == Mode::kTypesOnly) return values;
   define(name, operands, values);
   append_op(values, name, operands, properties, regions, attributes);
-  set_end(values);
   return values;
 }
 
