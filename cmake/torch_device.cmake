@@ -2,7 +2,7 @@
 # folders without torch, and for each minor version of torch, in a folder of its own, libtorch_xla.so
 # of the folder aten (usable from C++ without Python) and the extension module _XLAC.
 
-torch_xla_add_layer(aten base hlo graph rows ops pjrt runtime)
+torch_xla_add_layer(aten base hlo graph rows dfti ops pjrt runtime)
 if(NOT TARGET torch_xla_aten)
   return()
 endif()
@@ -25,7 +25,7 @@ install(TARGETS torch_xla_core LIBRARY DESTINATION "torch_xla/${core_folder}")
 
 add_library(torch_xla SHARED)
 target_link_libraries(torch_xla
-  PRIVATE torch_xla_flags torch_xla_aten torch_xla_core torch_xla_torch)
+  PRIVATE torch_xla_flags torch_xla_aten torch_xla_dfti torch_xla_core torch_xla_torch)
 set(torch_targets torch_xla)
 
 file(GLOB python_sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/python/*.cpp")

@@ -27,7 +27,8 @@ LAYERS = {
     "ops": {"base", "hlo", "graph"},
     "runtime": {"base", "hlo", "graph", "ops", "pjrt"},
     "rows": {"base"},
-    "aten": {"base", "graph", "rows", "ops", "runtime"},
+    "dfti": {"base"},
+    "aten": {"base", "graph", "rows", "dfti", "ops", "runtime"},
     "python": {"base", "graph", "aten", "runtime"},
 }
 
@@ -37,6 +38,7 @@ OWNED = {
     "a Python header": (re.compile(r'#include [<"](Python\.h|pybind11/)'), {"python"}),
     "the PJRT or FFI C API": (re.compile(r"\bPJRT_[A-Z][a-z]|\bXLA_FFI_|pjrt_c_api\.h"), {"pjrt"}),
     "StableHLO syntax": (re.compile(r'"[^"]*\b(stablehlo|chlo)\.'), {"hlo"}),
+    "MKL": (re.compile(r"\bDfti[A-Z]|\bDFTI_[A-Z]"), {"dfti"}),
     "an environment variable": (re.compile(r"\b(secure_)?getenv\b"), {"base"}),
 }
 

@@ -24,6 +24,7 @@
 #include "aten/product_kernel.h"
 #include "aten/stand_ins.h"
 #include "aten/tensor.h"
+#include "aten/transform_blocks.h"
 #include "ops/aten_call.h"
 #include "runtime/client.h"
 #include "runtime/host_kernels.h"
@@ -212,6 +213,7 @@ void run(const HostCall& call) {
     if (const ArgumentCheck check = check_of_values(name)) check(stack);
     if (multiply_in_blocks(call, name, stack)) return;
     if (normalize_in_blocks(call, op, name, stack)) return;
+    if (transform_in_blocks(call, name, stack)) return;
     std::optional<OneThread> alone;
     if (is_small(call)) alone.emplace();
     if (run_into_outputs(call, op, stack)) return;

@@ -27,6 +27,8 @@ using runtime::HostCall;
 constexpr std::int64_t kProductsPerThread = 1 << 20;
 // With fewer in a batch, each is in blocks.
 constexpr std::int64_t kMatricesPerThread = 2;
+// For each row of a matrix of doubles that is cut into blocks of columns.
+constexpr std::int64_t kLeastColumnsOfDoubles = 8;
 // What the kernels compute at a time, so that a block is not cut across it.
 constexpr std::int64_t kTile = 16;
 
@@ -111,7 +113,9 @@ void write_blocks(const HostCall& call, const Product& product) {
     return write_parts(call, product, count);
   }
   // Along the longer side: the less is repeated of what the kernel prepares of the other matrix.
-  const bool by_columns = !product.is_batch() && product.out.size(1) >= product.out.size(0);
+  // Columns of doubles take up to 1.4 times as long as rows.
+  const std::int64_t least = product.out.element_size() > 4 ? kLeastColumnsOfDoubles : 1;
+  const bool by_columns = !product.is_batch() && product.out.size(1) > least * product.out.size(0);
   const std::int64_t dim = by_columns ? 1 : 0;
   const std::int64_t tile = product.is_batch() ? 1 : kTile;
   const std::int64_t size = product.out.size(dim);

@@ -18,7 +18,7 @@ constexpr std::int64_t kLeastElements = 4096;
 // A function of one element costs little beside what XLA's fusion saves.
 constexpr std::int64_t kLeastForFunctions = 32768;
 // Of two numbers each; below this, XLA's threads are late.
-constexpr std::int64_t kLeastProductsForXla = 1 << 22;
+constexpr std::int64_t kLeastProductsForXla = 1 << 25;
 // What XLA takes some 20 ns for, each.
 constexpr std::int64_t kLeastForSlowFunctions = 2048;
 // What XLA takes a tenth of a microsecond for, each.
@@ -27,6 +27,7 @@ constexpr std::int64_t kLeastForSlowest = 512;
 constexpr std::int64_t kMostRowsOfHalves = 8;
 // Of float32 whose sum is one number.
 constexpr std::int64_t kLeastForSums = 65536;
+constexpr std::int64_t kLeastRow = 32;
 // More than XLA's fusion of such a function with others saves.
 constexpr std::int64_t kLeastForWideVectors = 1 << 18;
 // Of float32.
@@ -161,7 +162,10 @@ bool transform(const Call& call) { return call.is_large(); }
 bool large_of_doubles(const Call& call) { return call.is_large() && call.is_double(); }
 
 // Its fast sums and exponentials of rows are of float32, and what is around them is fused.
-bool sum(const Call& call) { return call.is_large() && (call.is_double() || call.is_half()); }
+bool sum(const Call& call) {
+  const bool is_slow = call.is_double() || call.is_half() || call.dtype() == DType::kInt64;
+  return call.is_large() && is_slow;
+}
 
 // XLA adds what it has just multiplied in windows, four times as slowly as it adds what it reads.
 bool sum_of_all(const Call& call) {
@@ -183,6 +187,21 @@ bool is_number(const Call& call) {
 bool is_of_rows(const Call& call, std::size_t index) {
   const std::int64_t rank = call.operand(0).rank();
   return rank == 0 || wrap_dim(call.integer(index), rank) == rank - 1;
+}
+
+// XLA compares one number after the other, and a few columns on one thread.
+bool extremum_of_all(const Call& call) {
+  static constexpr std::array kIntegers = {DType::kInt8, DType::kUInt8, DType::kInt16,
+                                           DType::kInt32, DType::kInt64};
+  const bool is_integer = std::ranges::find(kIntegers, call.dtype()) != kIntegers.end();
+  return call.is_large() && (floating(call) || is_integer);
+}
+// PyTorch's kernel is slow where neither rows nor what lies side by side are long.
+bool extremum(const Call& call) {
+  if (!extremum_of_all(call) || call.is_half()) return large_of_halves(call);
+  const std::int64_t rank = call.operand(0).rank();
+  const bool is_of_all = std::ssize(wrap_dims(call.list(1), rank)) == rank;
+  return is_of_all || call.operand(0).dim(rank - 1) >= kLeastRow;
 }
 
 // XLA scans rows in steps that double, each over all that there is.
@@ -207,7 +226,7 @@ bool sort(const Call& call) {
 // XLA compares pairs of a number and its place, one after the other.
 bool places(const Call& call) { return call.is_large() && is_number(call); }
 bool values_and_places(const Call& call) {
-  return (call.reads_second_result() || call.is_half()) && places(call);
+  return (call.reads_second_result() || !call.is_wide()) && places(call);
 }
 
 // XLA calls the C library for each element, or evaluates a formula of another slow function.
@@ -293,6 +312,9 @@ const std::unordered_map<std::string_view, Predicates>& predicates() {
       {"linalg_vector_norm", large},
       {"norm.Scalar", large},
       {"norm.ScalarOpt_dim", large},
+      {"nansum", large},
+      {"count_nonzero", extremum_of_all},
+      {"prod", large},
       {"prod.dim_int", large},
       {"cumsum", sums_of_rows},
       {"cumprod", scan},
@@ -318,8 +340,11 @@ const std::unordered_map<std::string_view, Predicates>& predicates() {
       {"min.dim", values_and_places},
       {"argmax", places},
       {"argmin", places},
-      {"amax", large_of_halves},
-      {"amin", large_of_halves},
+      {"max", extremum_of_all},
+      {"min", extremum_of_all},
+      {"aminmax", extremum_of_all},
+      {"amax", extremum},
+      {"amin", extremum},
 
       {"_softmax", softmax},
       {"_softmax_backward_data", softmax},
