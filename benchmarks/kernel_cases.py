@@ -239,6 +239,15 @@ def _add_reductions() -> None:
     _add("logsumexp", lambda x: x.logsumexp(1), _randn, *rows)
     _add("norm", lambda x: x.norm(dim=1), _randn, *rows)
     _add("prod of rows", lambda x: x.prod(1), _randn, *rows)
+    _add("max of all", torch.max, _randn, *rows, has_gradient=False)
+    _add("amax of rows", lambda x: x.amax(1), _randn, *rows)
+    _add("amax of columns", lambda x: x.amax(0), _randn, *rows)
+    _add("amax of few columns", lambda x: x.amax(0), _randn, *few)
+    _add("aminmax", lambda x: torch.aminmax(x).max, _randn, *rows)
+    _add("prod of all", lambda x: x.prod(), _randn, *rows)
+    _add("nansum of rows", lambda x: x.nansum(1), _randn, *rows)
+    _add("count_nonzero", torch.count_nonzero, _randn, *rows, has_gradient=False)
+    _add("any of rows", lambda x: x.any(1), _randn, *rows, has_gradient=False)
     scans = ((32, 64), (128, 512), (256, 2048))
     _add("cumsum", lambda x: x.cumsum(1), _randn, *scans)
     _add("cumsum of columns", lambda x: x.cumsum(0), _randn, *scans)
@@ -282,6 +291,14 @@ def _add_indexing() -> None:
     _add("roll", lambda x, i: x.roll(3, 1), rows, *tables)
     _add("tril", lambda x, i: x.tril(), rows, *tables)
     _add("repeat_interleave", lambda x, i: x.repeat_interleave(2, 0), rows, *tables)
+    _add("repeat", lambda x, i: x.repeat(2, 2), rows, *tables)
+    _add("rot90", lambda x, i: x.rot90(), rows, *tables)
+    _add(
+        "copy of an expanded view",
+        lambda x, i: x[:, None].expand(-1, 3, -1).contiguous(),
+        rows,
+        *tables,
+    )
 
 
 def _matrices(b: int, n: int) -> Operands:
@@ -359,6 +376,9 @@ def _add_elementwise() -> None:
     _add("add", torch.add, two, *counts)
     _add("division", torch.div, two, *counts)
     _add("pow", torch.pow, two, *counts)
+    _add("pow of a number", lambda x, y: x**1.7, two, *counts)
+    _add("clamp", lambda x, y: x.clamp(0.5, 0.75), two, *counts)
+    _add("lerp", lambda x, y: torch.lerp(x, y, 0.25), two, *counts)
     _add("atan2", torch.atan2, two, *counts)
     _add("where", lambda x, y: torch.where(x > y, x, y), two, *counts)
     _add("remainder", torch.remainder, two, *counts)

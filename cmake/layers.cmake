@@ -45,7 +45,6 @@ torch_xla_add_layer(pjrt base)
 torch_xla_add_layer(hlo base)
 torch_xla_add_layer(graph base)
 torch_xla_add_layer(rows base)
-torch_xla_add_layer(dfti base)
 torch_xla_add_layer(ops base hlo graph)
 torch_xla_add_layer(runtime base hlo graph ops pjrt)
 

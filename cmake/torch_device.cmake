@@ -2,6 +2,7 @@
 # folders without torch, and for each minor version of torch, in a folder of its own, libtorch_xla.so
 # of the folder aten (usable from C++ without Python) and the extension module _XLAC.
 
+torch_xla_add_layer(dfti base)
 torch_xla_add_layer(aten base hlo graph rows dfti ops pjrt runtime)
 if(NOT TARGET torch_xla_aten)
   return()

@@ -34,7 +34,7 @@ DECOMPOSITIONS: dict[str, tuple[str, ...]] = {
     "Two or three lowered operators that are as good as one": (
         *("_pack_padded_sequence", "_unsafe_masked_index"),
         *("_unsafe_masked_index_put_accumulate", "affine_grid_generator", "allclose"),
-        *("cholesky_solve", "conv_tbc", "slice_inverse"),
+        *("cholesky_solve", "conv_tbc", "rot90", "slice_inverse"),
     ),
     "What a tensor is, not what it holds: answered on the host, nothing is recorded": (
         *("_assert_scalar", "_assert_tensor_metadata", "_functional_assert_scalar"),

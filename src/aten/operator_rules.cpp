@@ -309,7 +309,6 @@ constexpr OperatorRules kRules[] = {
     {.name = "renorm", .reads = {{kWhole}}},
     {.name = "replication_pad2d", .layout = Layout::kChannels},
     {.name = "replication_pad3d", .layout = Layout::kChannels},
-    {.name = "rot90", .layout = Layout::kMetaKernel},
     {.name = "round", .reads = {{kWhole, kGiven}}, .reads_of_integers = {{kWhole, kBoth}}},
     {.name = "round.decimals", .takes_half = true},
     {.name = "rsub.Tensor", .check = check_alpha},

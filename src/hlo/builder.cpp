@@ -215,6 +215,15 @@ void Builder::set_transposition(const Value& result, const Value& operand,
   if (mode_ == Mode::kText) transpositions_.insert({result.id_, {operand, permutation}});
 }
 
+const Builder::Broadcast* Builder::broadcast(const Value& value) const {
+  const auto found = broadcasts_.find(value.id_);
+  return found == broadcasts_.end() ? nullptr : &found->second;
+}
+
+void Builder::set_broadcast(const Value& result, const Value& operand, const Dims& dimensions) {
+  if (mode_ == Mode::kText) broadcasts_.insert({result.id_, {operand, dimensions}});
+}
+
 const Value* Builder::reshaped(const Value& value) const {
   const auto found = reshaped_.find(value.id_);
   return found == reshaped_.end() ? nullptr : &found->second;

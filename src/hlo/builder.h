@@ -160,8 +160,15 @@ class Builder {
   };
   const Transposition* transposition(const Value& value) const;
   void set_transposition(const Value& result, const Value& operand, const Dims& permutation);
-  // What became a value by reshapes alone; null for all other values. Known in programs that are
-  // partitioned.
+  // What a `stablehlo.broadcast_in_dim` was given whose dimensions are in order; null for all other
+  // values.
+  struct Broadcast {
+    Value operand;
+    Dims dimensions;
+  };
+  const Broadcast* broadcast(const Value& value) const;
+  void set_broadcast(const Value& result, const Value& operand, const Dims& dimensions);
+  // What became a value by a reshape; null for all other values.
   const Value* reshaped(const Value& value) const;
   void set_reshaped(const Value& result, const Value& operand);
   // What a value is that was written to in one place: `operand` but for `update`, which lies from
@@ -253,6 +260,7 @@ class Builder {
   std::vector<std::uint32_t> operand_ids_;
   std::unordered_map<std::uint32_t, Dims> slice_starts_;
   std::unordered_map<std::uint32_t, Transposition> transpositions_;
+  std::unordered_map<std::uint32_t, Broadcast> broadcasts_;
   std::unordered_map<std::uint32_t, Value> reshaped_;
   std::unordered_map<std::uint32_t, SliceUpdate> slice_updates_;
   std::string_view barrier_call_;

@@ -248,6 +248,12 @@ Value convert(Value operand, DType dtype) {
     if (dtype == DType::kBool) return ne(operand, full_like(operand, 0));
     return convert(real(operand), dtype);
   }
+  // XLA rounds float64 to half precision by way of float32, as PyTorch does, but by a call for each
+  // number.
+  const bool is_half = dtype == DType::kFloat16 || dtype == DType::kBFloat16;
+  if (operand.dtype() == DType::kFloat64 && is_half) {
+    return convert(convert(operand, DType::kFloat32), dtype);
+  }
   // XLA makes a select of the product with a converted boolean, which hides infinities, NaN and
   // the sign of zero. It leaves the product with a select alone.
   if (operand.dtype() == DType::kBool && !base::is_integral(dtype)) {

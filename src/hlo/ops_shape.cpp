@@ -46,6 +46,9 @@ Value broadcast_in_dim(Value operand, const Dims& result_dims, const Dims& broad
       operand.builder().op(kName, {&operand, 1}, Type{operand.dtype(), result_dims},
                            "broadcast_dimensions = " + array_attribute(broadcast_dimensions));
   result.is_nonzero = operand.is_nonzero;
+  if (std::ranges::is_sorted(broadcast_dimensions)) {
+    operand.builder().set_broadcast(result, operand, broadcast_dimensions);
+  }
   return result;
 }
 
@@ -60,10 +63,10 @@ Value reshape(Value operand, const Dims& result_dims) {
           Show(result_dims));
   if (operand.dims() == result_dims) return unchanged(operand);
   Builder& builder = operand.builder();
-  if (!is_partitioned()) return builder.op(kName, {&operand, 1}, {operand.dtype(), result_dims});
   // The partitioner can't split a dimension by one of those that were merged into it, but the
   // first: what is taken apart again must not have been one.
-  if (const Value* const before = builder.reshaped(operand)) return reshape(*before, result_dims);
+  const Value* const before = builder.reshaped(operand);
+  if (is_partitioned() && before != nullptr) return reshape(*before, result_dims);
   const Value result = builder.op(kName, {&operand, 1}, {operand.dtype(), result_dims});
   builder.set_reshaped(result, operand);
   return result;

@@ -3,11 +3,13 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <unordered_map>
 
 #include "base/dtype.h"
 #include "ops/aten_call.h"
 #include "ops/linear_algebra.h"
+#include "ops/pointwise.h"
 #include "ops/promotion.h"
 #include "ops/reduce.h"
 
@@ -55,6 +57,12 @@ class Call {
   Dims list(std::size_t index) const { return std::get<Dims>(*args_[index]); }
   std::int64_t integer(std::size_t index) const {
     return detail::number(*args_[index], frame_).to<std::int64_t>();
+  }
+  // A real number, unless it is data.
+  std::optional<double> constant(std::size_t index) const {
+    const auto& number = std::get<graph::Number>(*args_[index]);
+    if (number.slot >= 0 || number.constant.is_complex()) return std::nullopt;
+    return number.constant.to<double>();
   }
 
   bool reads_second_result() const { return reads_second_result_; }
@@ -180,8 +188,11 @@ bool softmax(const Call& call) {
 bool large_of_halves(const Call& call) { return call.is_large() && call.is_half(); }
 
 bool is_number(const Call& call) {
-  return call.is_wide() || call.is_half() || call.dtype() == DType::kInt64;
+  static constexpr std::array kIntegers = {DType::kInt8, DType::kUInt8, DType::kInt16,
+                                           DType::kInt32, DType::kInt64};
+  return floating(call) || std::ranges::find(kIntegers, call.dtype()) != kIntegers.end();
 }
+bool large_number(const Call& call) { return call.is_large() && is_number(call); }
 
 // Whether argument `index` is the last dimension.
 bool is_of_rows(const Call& call, std::size_t index) {
@@ -189,16 +200,10 @@ bool is_of_rows(const Call& call, std::size_t index) {
   return rank == 0 || wrap_dim(call.integer(index), rank) == rank - 1;
 }
 
-// XLA compares one number after the other, and a few columns on one thread.
-bool extremum_of_all(const Call& call) {
-  static constexpr std::array kIntegers = {DType::kInt8, DType::kUInt8, DType::kInt16,
-                                           DType::kInt32, DType::kInt64};
-  const bool is_integer = std::ranges::find(kIntegers, call.dtype()) != kIntegers.end();
-  return call.is_large() && (floating(call) || is_integer);
-}
-// PyTorch's kernel is slow where neither rows nor what lies side by side are long.
+// XLA compares one number after the other, and a few columns on one thread. PyTorch's kernel is
+// slow where neither rows nor what lies side by side are long.
 bool extremum(const Call& call) {
-  if (!extremum_of_all(call) || call.is_half()) return large_of_halves(call);
+  if (!large_number(call) || call.is_half()) return large_of_halves(call);
   const std::int64_t rank = call.operand(0).rank();
   const bool is_of_all = std::ssize(wrap_dims(call.list(1), rank)) == rank;
   return is_of_all || call.operand(0).dim(rank - 1) >= kLeastRow;
@@ -208,7 +213,8 @@ bool extremum(const Call& call) {
 // Of columns XLA takes some 20 launches of its own threads, which is little beside large ones.
 bool scan(const Call& call) {
   const bool is_short = !call.is_large(kLeastForWideVectors);
-  return call.is_large() && is_number(call) && (is_short || is_of_rows(call, 1));
+  const bool has_kernel = is_number(call) || call.dtype() == DType::kBool;
+  return call.is_large() && has_kernel && (is_short || is_of_rows(call, 1));
 }
 // Of columns there are kernels of ours (cumulative.cpp).
 bool sums_of_rows(const Call& call) {
@@ -224,9 +230,8 @@ bool sort(const Call& call) {
 }
 
 // XLA compares pairs of a number and its place, one after the other.
-bool places(const Call& call) { return call.is_large() && is_number(call); }
 bool values_and_places(const Call& call) {
-  return (call.reads_second_result() || !call.is_wide()) && places(call);
+  return (call.reads_second_result() || !call.is_wide()) && large_number(call);
 }
 
 // XLA calls the C library for each element, or evaluates a formula of another slow function.
@@ -237,6 +242,13 @@ bool slow_function(const Call& call) {
 bool slowest_function(const Call& call) {
   return floating(call) && call.is_large(kLeastForSlowest);
 }
+
+// Of a few exponents XLA multiplies, or takes a root.
+bool power(const Call& call) {
+  const std::optional<double> exponent = call.constant(1);
+  return function(call) && !(exponent.has_value() && is_easy_exponent(*exponent, call.dtype()));
+}
+
 bool function_of_doubles(const Call& call) {
   return call.is_double() && call.is_large(kLeastForFunctions);
 }
@@ -313,7 +325,7 @@ const std::unordered_map<std::string_view, Predicates>& predicates() {
       {"norm.Scalar", large},
       {"norm.ScalarOpt_dim", large},
       {"nansum", large},
-      {"count_nonzero", extremum_of_all},
+      {"count_nonzero", large_number},
       {"prod", large},
       {"prod.dim_int", large},
       {"cumsum", sums_of_rows},
@@ -326,23 +338,23 @@ const std::unordered_map<std::string_view, Predicates>& predicates() {
 
       {"sort", sort},
       {"sort.stable", sort},
-      {"topk", floating},
+      {"topk", is_number},
       {"kthvalue", sort},
       {"median", sort},
       {"median.dim", sort},
       {"nanmedian", sort},
       {"nanmedian.dim", sort},
       {"mode", large_of_doubles},
-      {"searchsorted.Tensor", places},
-      {"bucketize.Tensor", places},
+      {"searchsorted.Tensor", large_number},
+      {"bucketize.Tensor", large_number},
 
       {"max.dim", values_and_places},
       {"min.dim", values_and_places},
-      {"argmax", places},
-      {"argmin", places},
-      {"max", extremum_of_all},
-      {"min", extremum_of_all},
-      {"aminmax", extremum_of_all},
+      {"argmax", large_number},
+      {"argmin", large_number},
+      {"max", large_number},
+      {"min", large_number},
+      {"aminmax", large_number},
       {"amax", extremum},
       {"amin", extremum},
 
@@ -375,6 +387,7 @@ const std::unordered_map<std::string_view, Predicates>& predicates() {
       {"igammac", slow_function},
       {"lgamma", slow_function},
       {"log1p", function},
+      {"pow.Tensor_Scalar", power},
       {"pow.Tensor_Tensor", function},
       {"remainder.Scalar", slow_function},
       {"remainder.Tensor", slow_function},

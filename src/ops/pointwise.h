@@ -32,6 +32,8 @@ Value sub(Value self, Value other, const Factor& alpha);
 Value mul(Value self, Value other);
 Value div(Value self, Value other);
 Value pow(Value self, const Promotable& exponent);
+// Whether that is a few multiplications, divisions and roots.
+bool is_easy_exponent(double exponent, DType dtype);
 Value pow(Value self, Value exponent);
 // sqrt(a^2 + b^2) of floats of one type, without overflow. (XLA's magnitude of complex numbers,
 // which is the same, can lose a NaN.)

@@ -1,5 +1,7 @@
 // Elementwise operators of two tensors, or of a tensor and a number: arithmetic, powers,
 // comparisons, logic and bits. A number is data (`Value`), so one function serves both overloads.
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <numbers>
@@ -447,19 +449,25 @@ Value div(Value self, Value other) {
 
 Value pow(Value self, Value exponent) { return promoted<power_of>(self, exponent); }
 
+bool is_easy_exponent(double exponent, DType dtype) {
+  static constexpr std::array kProducts = {0.0, 1.0, 2.0, 3.0, -1.0, -2.0};
+  // Of float16, PyTorch takes the power for roots too, which has one of -infinity.
+  const bool is_root = std::abs(exponent) == 0.5 && dtype != DType::kFloat16;
+  return is_root || std::ranges::find(kProducts, exponent) != kProducts.end();
+}
+
 Value pow(Value self, const Promotable& exponent) {
   const DType dtype = with_number(self, exponent.dtype());
   return in_float32(
       [&](Value x) {
-        const std::optional<double> p = constant_of(exponent);
+        std::optional<double> p = constant_of(exponent);
+        if (p.has_value() && !is_easy_exponent(*p, dtype)) p.reset();
         if (p == 0) return hlo::full_like(x, 1);
         if (p == 1) return x;
         if (p == 2) return x * x;
         if (p == 3) return x * x * x;
-        // Of float16, PyTorch takes the power here too, which has one of -infinity.
-        const bool has_roots = dtype != DType::kFloat16;
-        if (p == 0.5 && has_roots) return square_root(x);
-        if (p == -0.5 && has_roots) return reciprocal_root(x);
+        if (p == 0.5) return square_root(x);
+        if (p == -0.5) return reciprocal_root(x);
         if (p == -1) return 1.0 / x;
         if (p == -2) return 1.0 / (x * x);
         return power_of(x, broadcast_to(exponent.value(x.builder(), x.dtype()), x.dims()));

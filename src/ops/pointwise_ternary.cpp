@@ -45,7 +45,10 @@ Value clamp(Value self, std::optional<Value> min, std::optional<Value> max) {
   for (const Value& v : operands) dims = broadcast_dims(dims, v.dims());
   const Value x = broadcast_to(convert(self, dtype), dims);
   if (min.has_value() && max.has_value() && min->rank() == 0 && max->rank() == 0) {
-    return hlo::clamp(convert(*min, dtype), x, convert(*max, dtype));
+    // XLA compares float16 one number after the other. The result is rounded, and with it the
+    // limits.
+    const DType wide = accumulate_dtype(dtype);
+    return convert(hlo::clamp(convert(*min, wide), convert(x, wide), convert(*max, wide)), dtype);
   }
   Value result = x;
   if (min.has_value()) result = ops::max(result, broadcast_to(convert(*min, dtype), dims));

@@ -240,6 +240,8 @@ Value cosh(Value z) {
   return cos(complex(-imag(z), real(z)));
 }
 
+Value truncated(Value x) { return in_float32(trunc, x); }
+
 Value sinc(Value x) {
   const Value angle = x * kPi;
   return where(equal(x, 0), 1, sin(angle) / angle);
@@ -335,10 +337,10 @@ constexpr UnaryOperator kUnaryOperators[] = {
     {"sin", floating<sin>},
     {"sinc", floating_formula<sinc>},
     {"sinh", floating_formula<sinh>},
-    {"sqrt", floating<square_root>},
+    {"sqrt", floating_formula<square_root>},
     {"tan", floating<hlo::tan>},
     {"tanh", floating<hlo::tanh>},
-    {"trunc", rounding<trunc>},
+    {"trunc", rounding<truncated>},
     {"zero", zero, Repeats::kAllowed},
 };
 

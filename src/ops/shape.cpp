@@ -71,7 +71,66 @@ Value stack(const Context& context, const std::vector<Value>& tensors, std::int6
   return join(context, parts, place);
 }
 
-Value repeat(Value self, const Dims& repeats) {
+Value flip(Value self, const Dims& dims) {
+  if (dims.empty()) return self;
+  const Dims wrapped = wrap_dims(dims, self.rank());
+  return wrapped.empty() ? self : hlo::reverse(self, wrapped);
+}
+
+// Fewer elements are moved before a call (src/aten/{broadcast,roll,transpose}_kernel.cpp) has
+// begun.
+constexpr std::int64_t kLeastForCall = 32768;
+
+// Whether the elements of a row of the result lie apart in the operand.
+bool parts_rows(const Dims& operand, const Dims& permutation) {
+  const auto last = std::ranges::find_if(permutation.rbegin(), permutation.rend(),
+                                         [&](std::int64_t dim) { return operand[at(dim)] != 1; });
+  return last != permutation.rend() &&
+         std::ranges::any_of(operand.begin() + *last + 1, operand.end(),
+                             [](std::int64_t size) { return size != 1; });
+}
+
+// A copy of a broadcast in the given sizes, of as many elements. XLA would make float32 of half
+// precision to reshape it, and half precision again.
+Value copied_broadcast(const hlo::Builder::Broadcast& view, const Dims& view_sizes,
+                       const Dims& sizes) {
+  const Value& operand = view.operand;
+  Dims distances(view_sizes.size());
+  std::int64_t distance = 1;
+  for (std::int64_t i = operand.rank(); i-- > 0; distance *= operand.dim(i)) {
+    if (operand.dim(i) != 1) distances[at(view.dimensions[at(i)])] = distance;
+  }
+  hlo::CustomCall call;
+  call.call_target_name = "torch_xla.broadcast";
+  call.results = {{operand.dtype(), sizes}};
+  call.backend_config = {{"sizes", view_sizes}, {"distances", distances}};
+  const Value* const before = operand.builder().reshaped(operand);
+  return hlo::custom_call({before != nullptr ? *before : operand}, call)[0];
+}
+
+// What `self` is a broadcast of, if a copy of it is worth a call.
+const hlo::Builder::Broadcast* large_broadcast(const Context& context, Value self) {
+  if (!context.has_host_kernels || self.num_elements() < kLeastForCall) return nullptr;
+  const hlo::Builder::Broadcast* const view = self.builder().broadcast(self);
+  return view != nullptr && view->operand.num_elements() > 1 ? view : nullptr;
+}
+
+// A copy of a transposed or broadcast view: XLA's CPU backend moves one element after the other.
+Value clone(const Context& context, Value self) {
+  if (!context.has_host_kernels || self.num_elements() < kLeastForCall) return self;
+  const hlo::Builder::Transposition* const view = self.builder().transposition(self);
+  if (view != nullptr && parts_rows(view->operand.dims(), view->permutation)) {
+    hlo::CustomCall call;
+    call.call_target_name = "torch_xla.transpose";
+    call.results = {self.type()};
+    call.backend_config = {{"permutation", view->permutation}};
+    return hlo::custom_call({view->operand}, call)[0];
+  }
+  const hlo::Builder::Broadcast* const repeated = large_broadcast(context, self);
+  return repeated != nullptr ? copied_broadcast(*repeated, self.dims(), self.dims()) : self;
+}
+
+Value repeat(const Context& context, Value self, const Dims& repeats) {
   const auto rank = static_cast<std::int64_t>(repeats.size());
   check(rank >= self.rank(),
         "Number of dimensions of repeat dims can not be smaller than number of dimensions of "
@@ -90,38 +149,10 @@ Value repeat(Value self, const Dims& repeats) {
     }
     merged.push_back(repeats[at(i)] * size);
   }
-  return hlo::reshape(hlo::broadcast_in_dim(self, pairs, places), merged);
-}
-
-Value flip(Value self, const Dims& dims) {
-  if (dims.empty()) return self;
-  const Dims wrapped = wrap_dims(dims, self.rank());
-  return wrapped.empty() ? self : hlo::reverse(self, wrapped);
-}
-
-// Fewer elements are moved before a call (src/aten/roll_kernel.cpp, transpose_kernel.cpp) has
-// begun.
-constexpr std::int64_t kLeastForCall = 32768;
-
-// Whether the elements of a row of the result lie apart in the operand.
-bool parts_rows(const Dims& operand, const Dims& permutation) {
-  const auto last = std::ranges::find_if(permutation.rbegin(), permutation.rend(),
-                                         [&](std::int64_t dim) { return operand[at(dim)] != 1; });
-  return last != permutation.rend() &&
-         std::ranges::any_of(operand.begin() + *last + 1, operand.end(),
-                             [](std::int64_t size) { return size != 1; });
-}
-
-// A copy of a transposed view: XLA's CPU backend moves one element after the other.
-Value clone(const Context& context, Value self) {
-  if (!context.has_host_kernels || self.num_elements() < kLeastForCall) return self;
-  const hlo::Builder::Transposition* const view = self.builder().transposition(self);
-  if (view == nullptr || !parts_rows(view->operand.dims(), view->permutation)) return self;
-  hlo::CustomCall call;
-  call.call_target_name = "torch_xla.transpose";
-  call.results = {self.type()};
-  call.backend_config = {{"permutation", view->permutation}};
-  return hlo::custom_call({view->operand}, call)[0];
+  const Value view = hlo::broadcast_in_dim(self, pairs, places);
+  const hlo::Builder::Broadcast* const repeated = large_broadcast(context, view);
+  if (repeated != nullptr) return copied_broadcast(*repeated, pairs, merged);
+  return hlo::reshape(view, merged);
 }
 
 Value roll_dim(const Context& context, Value self, std::int64_t shift, std::int64_t dim) {
@@ -155,29 +186,6 @@ Value roll(const Context& context, Value self, const Dims& shifts, const Dims& d
     self = roll_dim(context, self, shifts[i], wrap_dim(dims[i], self.rank()));
   }
   return self;
-}
-
-Value rotate_quarters(Value self, std::int64_t k, const Dims& dims) {
-  check(dims.size() == 2, "expected total rotation dims == 2, but got dims = ", dims.size());
-  check(self.rank() >= 2, "expected total dims >= 2, but got total dims = ", self.rank());
-  check(dims[0] != dims[1] && std::abs(dims[0] - dims[1]) != self.rank(),
-        "expected rotation dims to be different, but got dim0 = ", dims[0],
-        " and dim1 = ", dims[1]);
-  for (std::size_t i = 0; i < 2; ++i) {
-    check(dims[i] < self.rank() && dims[i] >= -self.rank(), "Rotation dim", i, " out of range, dim",
-          i, " = ", dims[i]);
-  }
-  const Dims plane = wrap_dims(dims, self.rank());
-  const std::int64_t quarters = (k % 4 + 4) % 4;
-  Dims swapped(at(self.rank()));
-  std::iota(swapped.begin(), swapped.end(), 0);
-  std::swap(swapped[at(plane[0])], swapped[at(plane[1])]);
-  switch (quarters) {
-    case 1: return permute(hlo::reverse(self, {plane[1]}), swapped);
-    case 2: return hlo::reverse(self, plane);
-    case 3: return permute(hlo::reverse(self, {plane[0]}), swapped);
-    default: return self;
-  }
 }
 
 // Where column - row compares with `diagonal`, over the last two dimensions.
@@ -325,14 +333,13 @@ void register_shape(Registry& m) {
   });
   m.impl("block_diag",
          [](Context& context, std::vector<Value> tensors) { return block_diag(context, tensors); });
-  m.impl("repeat", [](Value self, Dims repeats) { return repeat(self, repeats); });
+  m.impl("repeat",
+         [](Context& context, Value self, Dims repeats) { return repeat(context, self, repeats); });
   m.impl("flip", [](Value self, Dims dims) { return flip(self, dims); });
   m.impl("clone", [](Context& context, Value self) { return clone(context, self); });
   m.impl("roll", [](Context& context, Value self, Dims shifts, Dims dims) {
     return roll(context, self, shifts, dims);
   });
-  m.impl("rot90",
-         [](Value self, std::int64_t k, Dims dims) { return rotate_quarters(self, k, dims); });
   m.impl("tril",
          [](Value self, Promotable diagonal) {
            return triangle(self, diagonal, hlo::ComparisonDirection::kLe);

@@ -6,6 +6,7 @@ from __future__ import annotations
 import counts
 import pytest
 import torch
+from with_settings import calls_in
 
 import torch_xla
 import torch_xla.debug.metrics as metrics
@@ -56,6 +57,39 @@ def test_exponential_of_half_precision_is_part_of_the_program(dtype):
     result = torch.linalg.matrix_exp(on_device)
     assert metrics.counter_value("aten::linalg_matrix_exp") is None
     torch.testing.assert_close(result.cpu(), torch.linalg.matrix_exp(a))
+
+
+_TRANSFORMS = {
+    "fft": torch.fft.fft,
+    "fft, by the root": lambda x: torch.fft.fft(x, norm="ortho"),
+    "ifft": lambda x: torch.fft.ifft(x, norm="backward"),
+    "ifft, undivided": lambda x: torch.fft.ifft(x, norm="forward"),
+    "fft2": torch.fft.fft2,
+    "fftn of all": lambda x: torch.fft.fftn(x, dim=(0, 1, 2)),
+    "fft of the first": lambda x: torch.fft.fft(x, dim=0),
+    "ifft of the middle": lambda x: torch.fft.ifft(x, dim=1),
+    "fft of a transposed": lambda x: torch.fft.fft(x.mT),
+    "rfft": lambda x: torch.fft.rfft(x.real.contiguous()),
+    "rfft2": lambda x: torch.fft.rfft2(x.real.contiguous(), norm="ortho"),
+    "fft of reals": lambda x: torch.fft.fft(x.real.contiguous()),
+    "irfft": lambda x: torch.fft.irfft(x),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128], ids=str)
+@pytest.mark.parametrize("sizes", [(7, 31, 250), (5, 64, 128), (1, 3, 20001)], ids=str)
+@pytest.mark.parametrize("name", _TRANSFORMS)
+def test_transforms_in_blocks(name, sizes, dtype):
+    """Sizes that are no power of two, and more arrays than threads share evenly."""
+    torch.manual_seed(0)
+    x = torch.randn(sizes, dtype=dtype)
+    on_device = x.to("xla")
+    got, expected = _TRANSFORMS[name](on_device), _TRANSFORMS[name](x)
+    assert {call for call in calls_in([got]) if "fft" in call}
+    tolerance = 1e-12 if dtype == torch.complex128 else 1e-5
+    scale = expected.abs().max().item()
+    torch.testing.assert_close(got.cpu(), expected, rtol=tolerance, atol=tolerance * scale)
+    assert torch.equal(_TRANSFORMS[name](on_device).cpu(), got.cpu())
 
 
 def test_gradient_passes_through_a_host_call():

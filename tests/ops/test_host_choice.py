@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import itertools
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -247,7 +248,15 @@ _CASES = {
     "max": Case(lambda x: x.max(1).values, [(70, 70)], ("max.dim",), asked=_FEW),
     "min": Case(lambda x: x.min(0).values, [(70, 70)], ("min.dim",), asked=_FEW),
     "argmax": Case(lambda x: x + x.argmax(1), [(70, 70)], ("argmax",), asked=_SOME),
-    "amax": Case(lambda x: x.amax(1) * x.amin(0), [(70, 70)], ("amax", "amin"), _HALVES, _FEW),
+    "amax": Case(lambda x: x.amax(1) * x.amin(0), [(70, 70)], ("amax", "amin"), asked=_FEW),
+    "amax of few columns": Case(lambda x: x.amax(1), [(700, 7)], ("amax",), _HALVES, _FEW),
+    "amax of all": Case(lambda x: x.amax((0, 1)), [(700, 7)], ("amax",), asked=_FEW),
+    "aminmax": Case(lambda x: sum(torch.aminmax(x)), [(70, 70)], ("aminmax",)),
+    "prod of all": Case(lambda x: (1 + x / 64).prod(), [(70, 70)], ("prod",)),
+    "nansum": Case(lambda x: x.nansum(1), [(70, 70)], ("nansum",)),
+    "power": Case(
+        lambda x: (x.abs() + 0.5) ** 1.7, [(400, 100)], ("pow.Tensor_Scalar",), asked=_FEW
+    ),
     "sort of columns": Case(
         lambda x: x.sort(dim=0, stable=True).values, [(70, 70)], ("sort.stable",), asked=_SOME
     ),
@@ -379,6 +388,8 @@ _FORWARD = {
     "floor_divide": (lambda x: torch.floor_divide(x, x.flip(0)), "floor_divide"),
     "floor_divide by a number": (lambda x: torch.floor_divide(x, 0.3), "floor_divide"),
     "igamma": (lambda x: torch.igamma(x.abs() + 0.1, x.flip(0).abs()), "igamma"),
+    "max": (lambda x: x.max(), "max"),
+    "min of halves": (lambda x: x.bfloat16().min(), "min"),
     "mode": (lambda x: x.double().round().mode(0)[0], "mode"),
     "zeta": (lambda x: torch.special.zeta(x.abs() + 1.5, x.flip(0).abs() + 1), "special_zeta"),
     "zeta of a number": (
@@ -401,6 +412,52 @@ def test_the_same_values(name):
     got = function(x.to("xla"))
     assert operator in calls_in([got])
     torch.testing.assert_close(got.cpu(), function(x), rtol=1e-5, atol=1e-5)
+
+
+_OF_INTEGERS = {
+    "amax": lambda x: x.amax(1),
+    "aminmax": lambda x: torch.aminmax(x).max,
+    "argmax": lambda x: x.argmax(1),
+    "count_nonzero": torch.count_nonzero,
+    "cummax": lambda x: x.cummax(1).indices,
+    "cumprod": lambda x: x.cumprod(1),
+    "cumsum": lambda x: x.cumsum(1),
+    "kthvalue": lambda x: x.kthvalue(9, 1).values,
+    "max": torch.max,
+    "max.dim": lambda x: x.max(1).values,
+    "median.dim": lambda x: x.median(1).values,
+    "min": torch.min,
+    "searchsorted.Tensor": lambda x: torch.searchsorted(x[0].sort()[0], x),
+    "sort.stable": lambda x: x.sort(stable=True, dim=1).indices,
+    "topk": lambda x: x.topk(9, 1).values,
+}
+
+
+# Of booleans, scans alone are called.
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [
+        *itertools.product(_OF_INTEGERS, ("int8", "uint8", "int16", "int32", "int64")),
+        ("cumprod", "bool"),
+        ("cumsum", "bool"),
+    ],
+)
+def test_the_same_values_of_integers(name, dtype):
+    torch.manual_seed(0)
+    x = torch.randint(0, 2 if dtype == "bool" else 99, (90, 80)).to(getattr(torch, dtype))
+    got = _OF_INTEGERS[name](x.to("xla"))
+    assert name in calls_in([got])
+    assert torch.equal(got.cpu(), _OF_INTEGERS[name](x))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_float64_is_rounded_to_half_precision_by_way_of_float32(dtype):
+    """The second number is halfway between two in float32, and above it in float64."""
+    x = torch.tensor(
+        [1 + 2**-8 + 2**-40, 1 + 2**-9 + 2**-40, 1 + 2**-12 + 2**-40, 1e-8, 3.39e38, 65520.0, -0.0],
+        dtype=torch.float64,
+    )
+    assert torch.equal(x.to("xla").to(dtype).cpu(), x.to(dtype))
 
 
 @pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int32, torch.int64])
@@ -471,8 +528,9 @@ def test_small_calls_and_other_dtypes_are_left_to_xla():
 
 
 def test_large_products_of_float32_are_left_to_xla_but_of_a_matrix_that_is_read_by_columns():
-    x, y = (torch.randn(shape, device="xla") for shape in ((40, 400), (400, 300)))
+    x, y = (torch.randn(shape, device="xla") for shape in ((400, 400), (400, 300)))
     assert not calls_in([x @ y, torch.addmm(x[:, :1], x, y)])
+    assert calls_in([x[:40] @ y]) == {"mm"}
     assert "mm" in calls_in([x @ y.t().contiguous().t()])
     assert calls_in([x.double() @ y.double()]) == {"mm"}
     assert "linear" in calls_in([nnf.linear(x, y.t().contiguous())])

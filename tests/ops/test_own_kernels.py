@@ -42,6 +42,43 @@ def test_copies_of_few_or_of_whole_rows_are_not_calls():
     assert not calls_in([few.t().contiguous(), rows.transpose(0, 1).contiguous()])
 
 
+_BROADCASTS = {
+    "between": lambda x: x[:, None].expand(-1, 3, -1, -1).contiguous(),
+    "outermost": lambda x: x[None].expand(2, -1, -1, -1).contiguous(),
+    "innermost": lambda x: x[..., None].expand(-1, -1, -1, 3).contiguous(),
+    "of one column": lambda x: x[:, :, :1].expand(-1, -1, 90).contiguous(),
+    "of one row": lambda x: x[:, :1].expand(-1, 300, -1).contiguous(),
+    "several": lambda x: x[:, None, :, None, :1].expand(-1, 2, -1, 5, 7).contiguous(),
+    "repeat": lambda x: x.repeat(2, 3, 1, 4),
+    "tile": lambda x: x.tile(3),
+    "repeat_interleave": lambda x: x.repeat_interleave(3, 1),
+    "repeat_interleave, innermost": lambda x: x.repeat_interleave(3, 2),
+}
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "bool", "bfloat16", "int32", "float64", "complex128"])
+@pytest.mark.parametrize("name", _BROADCASTS)
+def test_copies_of_broadcast_views(name, dtype):
+    x = torch.randint(-128, 127, (41, 13, 35)).to(getattr(torch, dtype))
+    copied = _BROADCASTS[name](x.to("xla"))
+    assert calls_in([copied]) == {"broadcast"}
+    assert torch.equal(copied.cpu(), _BROADCASTS[name](x))
+
+
+def test_copies_of_one_number_or_of_few_are_not_calls():
+    x = torch.randn(20, 30, device="xla")
+    assert not calls_in([x[:1, :1].expand(400, 400).contiguous(), x.repeat(2, 2)])
+
+
+@pytest.mark.parametrize("k", [1, 2, 3])
+@pytest.mark.parametrize("dims", [(0, 1), (2, 0), (-1, -2)])
+def test_quarter_turns(k, dims):
+    x = torch.randn(41, 43, 29)
+    turned = x.to("xla").rot90(k, dims)
+    assert turned.stride() == x.rot90(k, dims).stride()
+    assert torch.equal(turned.cpu(), x.rot90(k, dims))
+
+
 @pytest.mark.parametrize("dim", [0, 1, 2])
 @pytest.mark.parametrize("dtype", [*_ALL, "int8", "int32", "int64", "bool", "complex64"])
 def test_scatters_by_a_kernel_of_ours(dim, dtype):

@@ -33,5 +33,5 @@ def calls_in(tensors: list[torch.Tensor]) -> set[str]:
     """The kernels of PyTorch and of ours that the program of these would call on the CPU."""
     text = torch_xla._XLAC._graph_of(tensors, "stablehlo")
     operators = set(re.findall(r'"op" = "([^"]+)"', text))
-    own = "correlate|cum|depthwise|group_norm|layer_norm|rms_norm|roll|scatter|transpose"
+    own = "broadcast|correlate|cum|depthwise|group_norm|layer_norm|rms_norm|roll|scatter|transpose"
     return operators | set(re.findall(rf"torch_xla\.((?:{own})\w*)", text))

@@ -1,0 +1,129 @@
+// Copies of broadcast views as a host kernel of our own: XLA's CPU backend writes one element after
+// the other, and PyTorch's kernel can't write where it is told to. src/ops/shape.cpp emits the
+// calls.
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <vector>
+
+#include "aten/call_arrays.h"
+#include "aten/parallel.h"
+#include "runtime/host_kernels.h"
+
+namespace torch_xla::aten {
+namespace {
+
+using runtime::HostCall;
+
+// So much is worth another thread.
+constexpr std::int64_t kBytesPerThread = 1 << 17;
+
+// A dimension of the result, with the distance of its elements in the operand: 0 for one that
+// repeats what is within.
+struct Dim {
+  std::int64_t size;
+  std::int64_t from;
+};
+
+// Without those of one element; what lies together in both is one. The last comes first.
+std::vector<Dim> merged_dims(std::span<const std::int64_t> sizes,
+                             std::span<const std::int64_t> distances) {
+  std::vector<Dim> dims;
+  for (std::size_t i = sizes.size(); i-- > 0;) {
+    if (sizes[i] == 1) continue;
+    if (!dims.empty() && distances[i] == dims.back().from * dims.back().size) {
+      dims.back().size *= sizes[i];
+    } else {
+      dims.push_back({sizes[i], distances[i]});
+    }
+  }
+  return dims;
+}
+
+// Walks through the operand in the order of the result: where what comes next lies.
+class Walk {
+ public:
+  Walk(const std::vector<Dim>& dims, std::int64_t start) : dims_(dims), places_(dims.size()) {
+    for (std::size_t i = 0; i < dims.size(); ++i) {
+      places_[i] = start % dims[i].size;
+      source_ += places_[i] * dims[i].from;
+      start /= dims[i].size;
+    }
+  }
+
+  std::int64_t source() const { return source_; }
+
+  void advance() {
+    for (std::size_t i = 0; i < dims_.size(); ++i) {
+      source_ += dims_[i].from;
+      if (++places_[i] < dims_[i].size) return;
+      source_ -= dims_[i].size * dims_[i].from;
+      places_[i] = 0;
+    }
+  }
+
+ private:
+  const std::vector<Dim>& dims_;
+  std::vector<std::int64_t> places_;
+  std::int64_t source_ = 0;
+};
+
+// Each of `count` elements so many times.
+template <typename T>
+void repeat_each(std::byte* to, const std::byte* from, std::int64_t count, std::int64_t times) {
+  auto* out = reinterpret_cast<T*>(to);
+  const auto* const elements = reinterpret_cast<const T*>(from);
+  for (std::int64_t i = 0; i < count; ++i, out += times) std::fill_n(out, times, elements[i]);
+}
+
+using RepeatEach = void (*)(std::byte*, const std::byte*, std::int64_t, std::int64_t);
+RepeatEach repeat_each_of(std::size_t size) {
+  switch (size) {
+    case 1: return repeat_each<std::uint8_t>;
+    case 2: return repeat_each<std::uint16_t>;
+    case 4: return repeat_each<std::uint32_t>;
+    case 8: return repeat_each<std::uint64_t>;
+    case 16: return repeat_each<std::array<std::uint64_t, 2>>;
+    default: base::internal_check(false, "broadcast: no kernel for the dtype"); return nullptr;
+  }
+}
+
+void broadcast(const HostCall& call) {
+  const auto self = call.input(0);
+  std::vector<Dim> dims = merged_dims(call.integers("sizes"), call.integers("distances"));
+  const auto element = static_cast<std::int64_t>(base::size_bytes(self.dtype));
+  const RepeatEach repeat = repeat_each_of(static_cast<std::size_t>(element));
+  // A run of the operand's elements, and how often each of them comes.
+  std::int64_t times = 1;
+  if (dims.front().from == 0) {
+    times = dims.front().size;
+    dims.erase(dims.begin());
+  }
+  const std::int64_t run = dims.front().size;
+  dims.erase(dims.begin());
+  std::int64_t runs = 1;
+  for (const Dim& dim : dims) runs *= dim.size;
+  auto* const to = static_cast<std::byte*>(call.output(0).data);
+  const auto* const from = static_cast<const std::byte*>(self.data);
+  const std::int64_t bytes = run * times * element;
+  const auto write = [&](std::int64_t begin, std::int64_t end) {
+    Walk walk(dims, begin);
+    for (std::int64_t i = begin; i < end; ++i, walk.advance()) {
+      const std::byte* const elements = from + walk.source() * element;
+      if (times > 1) {
+        repeat(to + i * bytes, elements, run, times);
+      } else {
+        std::memcpy(to + i * bytes, elements, static_cast<std::size_t>(bytes));
+      }
+    }
+  };
+  in_parallel(call, runs, std::max<std::int64_t>(1, kBytesPerThread / bytes), write);
+}
+
+const bool registered = [] {
+  runtime::add_host_kernel("torch_xla.broadcast", broadcast);
+  return true;
+}();
+
+}  // namespace
+}  // namespace torch_xla::aten
