@@ -75,8 +75,9 @@ bool transform_in_blocks(const runtime::HostCall& call, std::string_view name,
   if (!name.starts_with("_fft_")) return false;
   const at::Tensor out = tensor_over(call.output(0));
   const std::optional<dfti::Transforms> all = transforms_of(name, operands, out);
-  // One alone is for all threads together.
-  if (!all.has_value() || all->count == 1) return false;
+  // MKL shares fewer among its own threads.
+  const auto num_threads = static_cast<std::int64_t>(call.num_threads());
+  if (!all.has_value() || all->count < std::max<std::int64_t>(2, num_threads)) return false;
   const at::Tensor& self = operands[0].toTensor();
   const std::int64_t size = self.numel() / all->count;
   const bool is_whole = all->is_of_reals && all->distance == size;

@@ -160,8 +160,8 @@ class Builder {
   };
   const Transposition* transposition(const Value& value) const;
   void set_transposition(const Value& result, const Value& operand, const Dims& permutation);
-  // What a `stablehlo.broadcast_in_dim` was given whose dimensions are in order; null for all other
-  // values.
+  // What a `stablehlo.broadcast_in_dim` of several elements was given, with dimensions in order;
+  // null for all other values.
   struct Broadcast {
     Value operand;
     Dims dimensions;

@@ -46,7 +46,7 @@ Value broadcast_in_dim(Value operand, const Dims& result_dims, const Dims& broad
       operand.builder().op(kName, {&operand, 1}, Type{operand.dtype(), result_dims},
                            "broadcast_dimensions = " + array_attribute(broadcast_dimensions));
   result.is_nonzero = operand.is_nonzero;
-  if (std::ranges::is_sorted(broadcast_dimensions)) {
+  if (operand.num_elements() > 1 && std::ranges::is_sorted(broadcast_dimensions)) {
     operand.builder().set_broadcast(result, operand, broadcast_dimensions);
   }
   return result;

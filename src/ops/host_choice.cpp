@@ -29,6 +29,7 @@ constexpr std::int64_t kLeastForSlowest = 512;
 constexpr std::int64_t kMostRowsOfHalves = 8;
 // Of float32 whose sum is one number.
 constexpr std::int64_t kLeastForSums = 65536;
+// From here on PyTorch's kernel compares numbers that lie side by side faster than XLA.
 constexpr std::int64_t kLeastRow = 32;
 // More than XLA's fusion of such a function with others saves.
 constexpr std::int64_t kLeastForWideVectors = 1 << 18;
@@ -60,9 +61,7 @@ class Call {
   }
   // A real number, unless it is data.
   std::optional<double> constant(std::size_t index) const {
-    const auto& number = std::get<graph::Number>(*args_[index]);
-    if (number.slot >= 0 || number.constant.is_complex()) return std::nullopt;
-    return number.constant.to<double>();
+    return constant_of(detail::promotable(*args_[index], frame_));
   }
 
   bool reads_second_result() const { return reads_second_result_; }

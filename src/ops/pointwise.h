@@ -31,6 +31,8 @@ void check_no_masks(Value self, Value other);
 Value sub(Value self, Value other, const Factor& alpha);
 Value mul(Value self, Value other);
 Value div(Value self, Value other);
+// A real number, unless it is data.
+std::optional<double> constant_of(const Promotable& number);
 Value pow(Value self, const Promotable& exponent);
 // Whether that is a few multiplications, divisions and roots.
 bool is_easy_exponent(double exponent, DType dtype);

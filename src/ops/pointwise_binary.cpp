@@ -163,11 +163,6 @@ Value power_of(Value x, Value exponent) {
   return where(is_zero, 0, value);
 }
 
-std::optional<double> constant_of(const Promotable& number) {
-  if (!number.is_constant() || number.constant().is_complex()) return std::nullopt;
-  return number.constant().to<double>();
-}
-
 // max + log(1 + exp(min - max)), by base 2 where `is_base_2`.
 Value log_add_exp(Value a, Value b, bool is_base_2) {
   const Value greatest = max(a, b);
@@ -448,6 +443,11 @@ Value div(Value self, Value other) {
 }
 
 Value pow(Value self, Value exponent) { return promoted<power_of>(self, exponent); }
+
+std::optional<double> constant_of(const Promotable& number) {
+  if (!number.is_constant() || number.constant().is_complex()) return std::nullopt;
+  return number.constant().to<double>();
+}
 
 bool is_easy_exponent(double exponent, DType dtype) {
   static constexpr std::array kProducts = {0.0, 1.0, 2.0, 3.0, -1.0, -2.0};

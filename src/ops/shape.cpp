@@ -111,8 +111,7 @@ Value copied_broadcast(const hlo::Builder::Broadcast& view, const Dims& view_siz
 // What `self` is a broadcast of, if a copy of it is worth a call.
 const hlo::Builder::Broadcast* large_broadcast(const Context& context, Value self) {
   if (!context.has_host_kernels || self.num_elements() < kLeastForCall) return nullptr;
-  const hlo::Builder::Broadcast* const view = self.builder().broadcast(self);
-  return view != nullptr && view->operand.num_elements() > 1 ? view : nullptr;
+  return self.builder().broadcast(self);
 }
 
 // A copy of a transposed or broadcast view: XLA's CPU backend moves one element after the other.

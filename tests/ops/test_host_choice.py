@@ -536,6 +536,14 @@ def test_large_products_of_float32_are_left_to_xla_but_of_a_matrix_that_is_read_
     assert "linear" in calls_in([nnf.linear(x, y.t().contiguous())])
 
 
+@pytest.mark.parametrize("exponent", [0, 1, 2, 3, -1, -2, 0.5, -0.5])
+def test_powers_that_are_products_or_roots_are_not_called(exponent):
+    x = torch.rand(400, 101) + 0.5
+    got = x.to("xla") ** exponent
+    assert not calls_in([got])
+    torch.testing.assert_close(got.cpu(), x**exponent)
+
+
 def test_forward_alone_computes_no_indices():
     """XLA drops the call whose result nothing reads, so that it is not in the compiled program."""
     x = torch.randn(2, 3, 9, 8, device="xla")
