@@ -163,6 +163,16 @@ Value power_of(Value x, Value exponent) {
   return where(is_zero, 0, value);
 }
 
+// Of those that `is_easy_exponent` names.
+Value easy_power(Value x, double exponent) {
+  if (exponent == 0) return hlo::full_like(x, 1);
+  if (exponent == 0.5) return square_root(x);
+  if (exponent == -0.5) return reciprocal_root(x);
+  if (exponent < 0) return 1.0 / easy_power(x, -exponent);
+  if (exponent == 1) return x;
+  return exponent == 2 ? x * x : x * x * x;
+}
+
 // max + log(1 + exp(min - max)), by base 2 where `is_base_2`.
 Value log_add_exp(Value a, Value b, bool is_base_2) {
   const Value greatest = max(a, b);
@@ -460,16 +470,8 @@ Value pow(Value self, const Promotable& exponent) {
   const DType dtype = with_number(self, exponent.dtype());
   return in_float32(
       [&](Value x) {
-        std::optional<double> p = constant_of(exponent);
-        if (p.has_value() && !is_easy_exponent(*p, dtype)) p.reset();
-        if (p == 0) return hlo::full_like(x, 1);
-        if (p == 1) return x;
-        if (p == 2) return x * x;
-        if (p == 3) return x * x * x;
-        if (p == 0.5) return square_root(x);
-        if (p == -0.5) return reciprocal_root(x);
-        if (p == -1) return 1.0 / x;
-        if (p == -2) return 1.0 / (x * x);
+        const std::optional<double> p = constant_of(exponent);
+        if (p.has_value() && is_easy_exponent(*p, dtype)) return easy_power(x, *p);
         return power_of(x, broadcast_to(exponent.value(x.builder(), x.dtype()), x.dims()));
       },
       convert(self, dtype));
