@@ -1,7 +1,7 @@
 // Operators whose derivative in PyTorch looks at values: it counts zeros, or selects by a mask. A
-// look is a barrier in the middle of the backward pass, so these (`prod`, `cumprod`, `masked_fill`,
-// `index_fill`, `index_put`) are composed, where a gradient is asked for, of operators whose
-// derivatives do not look.
+// look is a barrier in the middle of the backward pass, so these (`prod`, `cumprod`, `max`, `min`,
+// `median`, `masked_fill`, `index_fill`, `index_put`) are composed, where a gradient is asked for,
+// of operators whose derivatives do not look.
 #include "aten/registration.h"
 
 #include <ATen/ATen.h>
@@ -152,6 +152,34 @@ std::optional<at::Tensor> prod_along(Arguments arguments) {
   return arguments[2].toBool() ? result : result.sum(dim);
 }
 
+// One number of all, whose gradient is shared by those that are equal to it. Of tensors that are
+// neither transforms' nor dual.
+template <at::Tensor (*choose)(const at::Tensor&)>
+class Chosen : public torch::autograd::Function<Chosen<choose>> {
+ public:
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& self) {
+    const at::Tensor result = choose(self);
+    context->save_for_backward({self, result});
+    context->set_materialize_grads(false);
+    return result;
+  }
+
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 const torch::autograd::variable_list& grads) {
+    if (!grads[0].defined()) return {{}};
+    const torch::autograd::variable_list saved = context->get_saved_variables();
+    const at::Tensor is_chosen = saved[0].eq(saved[1]) | (saved[0].isnan() & saved[1].isnan());
+    return {at::where(is_chosen, grads[0] / is_chosen.sum(), 0)};
+  }
+};
+
+template <at::Tensor (*choose)(const at::Tensor&)>
+std::optional<at::Tensor> chosen(Arguments arguments) {
+  const at::Tensor& self = arguments[0].toTensor();
+  if (!is_plain(self)) return std::nullopt;
+  return Chosen<choose>::apply(self);
+}
+
 // Each element takes what lies 1, then 2, then 4 ... before it.
 at::Tensor scanned_product(at::Tensor values, std::int64_t dim) {
   const std::int64_t size = values.size(dim);
@@ -276,6 +304,10 @@ void add(torch::Library& m, const char* name, std::size_t argument,
 void register_derivatives(torch::Library& m) {
   add(m, "prod", 0, prod);
   add(m, "prod.dim_int", 0, prod_along);
+  add(m, "max", 0, chosen<at::_ops::max::call>);
+  add(m, "min", 0, chosen<at::_ops::min::call>);
+  add(m, "median", 0, chosen<at::_ops::median::call>);
+  add(m, "nanmedian", 0, chosen<at::_ops::nanmedian::call>);
   add(m, "cumprod", 0, cumprod);
   add(m, "cumprod_", 0, in_place<cumprod_of_copy>);
   m.impl("cumprod_backward", cumprod_backward);

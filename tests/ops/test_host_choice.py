@@ -251,6 +251,7 @@ _CASES = {
     "amax": Case(lambda x: x.amax(1) * x.amin(0), [(70, 70)], ("amax", "amin"), asked=_FEW),
     "amax of few columns": Case(lambda x: x.amax(1), [(700, 7)], ("amax",), _HALVES, _FEW),
     "amax of all": Case(lambda x: x.amax((0, 1)), [(700, 7)], ("amax",), asked=_FEW),
+    "max of all": Case(lambda x: x.max() * x.min(), [(70, 70)], ("max", "min")),
     "aminmax": Case(lambda x: sum(torch.aminmax(x)), [(70, 70)], ("aminmax",)),
     "prod of all": Case(lambda x: (1 + x / 64).prod(), [(70, 70)], ("prod",)),
     "nansum": Case(lambda x: x.nansum(1), [(70, 70)], ("nansum",)),
@@ -388,8 +389,6 @@ _FORWARD = {
     "floor_divide": (lambda x: torch.floor_divide(x, x.flip(0)), "floor_divide"),
     "floor_divide by a number": (lambda x: torch.floor_divide(x, 0.3), "floor_divide"),
     "igamma": (lambda x: torch.igamma(x.abs() + 0.1, x.flip(0).abs()), "igamma"),
-    "max": (lambda x: x.max(), "max"),
-    "min of halves": (lambda x: x.bfloat16().min(), "min"),
     "mode": (lambda x: x.double().round().mode(0)[0], "mode"),
     "zeta": (lambda x: torch.special.zeta(x.abs() + 1.5, x.flip(0).abs() + 1), "special_zeta"),
     "zeta of a number": (

@@ -15,6 +15,8 @@ from autograd_pieces import Nothing
 from both_devices import check
 from torch.nn import functional
 
+import torch_xla.debug.metrics as metrics
+
 PROGRAMS = int(os.environ.get("AUTOGRAD_PROGRAMS", "200"))
 PER_TEST = 100
 
@@ -256,9 +258,36 @@ def test_resolved_conjugate_is_a_copy():
     check(program)
 
 
+_CHOICES = (torch.max, torch.min, torch.median, torch.nanmedian)
+
+
+@pytest.mark.parametrize("choose", _CHOICES)
+@pytest.mark.parametrize("case", ["", "all equal", "NaN", "infinite"])
+def test_gradients_of_one_number_of_all_look_at_none(choose, case):
+    def program(device):
+        x = torch.tensor([[3.0, -1.0, 3.0], [-1.0, 2.0, 2.0]], device=device)
+        if case == "all equal":
+            x.fill_(2.0)
+        elif case:
+            x[0, 1] = float("nan" if case == "NaN" else "inf")
+        x.requires_grad_()
+        y = choose(x * x.detach().sign())
+        (grad,) = torch.autograd.grad(y.square(), x, create_graph=True)
+        return y.detach(), grad.detach(), torch.autograd.grad(grad.sum(), x)[0]
+
+    metrics.clear_counters()
+    results = program("xla")
+    assert metrics.counter_value("aten::_local_scalar_dense") is None
+    for mine, theirs in zip(results, program("cpu"), strict=True):
+        torch.testing.assert_close(mine.cpu(), theirs, equal_nan=True)
+
+
 @pytest.mark.parametrize(
     "function",
-    [lambda x: x.prod(), lambda x: x.prod(1), lambda x: x.cumprod(0), lambda x: x.sum(0)],
+    [
+        *(lambda x, choose=choose: choose(x) for choose in _CHOICES),
+        *(lambda x: x.prod(), lambda x: x.prod(1), lambda x: x.cumprod(0), lambda x: x.sum(0)),
+    ],
 )
 def test_of_no_gradient_comes_none(function, device):
     x = torch.rand(2, 3, device=device, requires_grad=True)
