@@ -77,9 +77,12 @@ Value flip(Value self, const Dims& dims) {
   return wrapped.empty() ? self : hlo::reverse(self, wrapped);
 }
 
-// Fewer elements are moved before a call (src/aten/{broadcast,roll,transpose}_kernel.cpp) has
-// begun.
-constexpr std::int64_t kLeastForCall = 32768;
+// Whether a call moves the elements (src/aten/{broadcast,roll,transpose}_kernel.cpp): fewer are
+// moved before it has begun.
+bool is_worth_a_call(const Context& context, const Value& result) {
+  constexpr std::int64_t kLeastElements = 32768;
+  return context.has_host_kernels && result.num_elements() >= kLeastElements;
+}
 
 // Whether the elements of a row of the result lie apart in the operand.
 bool parts_rows(const Dims& operand, const Dims& permutation) {
@@ -110,13 +113,12 @@ Value copied_broadcast(const hlo::Builder::Broadcast& view, const Dims& view_siz
 
 // What `self` is a broadcast of, if a copy of it is worth a call.
 const hlo::Builder::Broadcast* large_broadcast(const Context& context, Value self) {
-  if (!context.has_host_kernels || self.num_elements() < kLeastForCall) return nullptr;
-  return self.builder().broadcast(self);
+  return is_worth_a_call(context, self) ? self.builder().broadcast(self) : nullptr;
 }
 
 // A copy of a transposed or broadcast view: XLA's CPU backend moves one element after the other.
 Value clone(const Context& context, Value self) {
-  if (!context.has_host_kernels || self.num_elements() < kLeastForCall) return self;
+  if (!is_worth_a_call(context, self)) return self;
   const hlo::Builder::Transposition* const view = self.builder().transposition(self);
   if (view != nullptr && parts_rows(view->operand.dims(), view->permutation)) {
     hlo::CustomCall call;
@@ -159,7 +161,7 @@ Value roll_dim(const Context& context, Value self, std::int64_t shift, std::int6
   if (size == 0) return self;
   const std::int64_t start = ((size - shift % size) % size + size) % size;
   if (start == 0) return self;
-  if (context.has_host_kernels && self.num_elements() >= kLeastForCall) {
+  if (is_worth_a_call(context, self)) {
     hlo::CustomCall call;
     call.call_target_name = "torch_xla.roll";
     call.results = {self.type()};
