@@ -8,6 +8,7 @@
 
 #include "aten/call_arrays.h"
 #include "aten/parallel.h"
+#include "base/error.h"
 #include "runtime/host_kernels.h"
 
 namespace torch_xla::aten {

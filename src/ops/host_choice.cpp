@@ -202,7 +202,8 @@ bool is_of_rows(const Call& call, std::size_t index) {
 // XLA compares one number after the other, and a few columns on one thread. PyTorch's kernel is
 // slow where neither rows nor what lies side by side are long.
 bool extremum(const Call& call) {
-  if (!large_number(call) || call.is_half()) return large_of_halves(call);
+  if (!large_number(call)) return false;
+  if (call.is_half()) return true;
   const std::int64_t rank = call.operand(0).rank();
   const bool is_of_all = std::ssize(wrap_dims(call.list(1), rank)) == rank;
   return is_of_all || call.operand(0).dim(rank - 1) >= kLeastRow;

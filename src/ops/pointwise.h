@@ -33,9 +33,9 @@ Value mul(Value self, Value other);
 Value div(Value self, Value other);
 // A real number, unless it is data.
 std::optional<double> constant_of(const Promotable& number);
-Value pow(Value self, const Promotable& exponent);
-// Whether that is a few multiplications, divisions and roots.
+// Whether a power of numbers of `dtype` is a few multiplications, divisions and roots.
 bool is_easy_exponent(double exponent, DType dtype);
+Value pow(Value self, const Promotable& exponent);
 Value pow(Value self, Value exponent);
 // sqrt(a^2 + b^2) of floats of one type, without overflow. (XLA's magnitude of complex numbers,
 // which is the same, can lose a NaN.)
