@@ -2,13 +2,10 @@
 // the other, and PyTorch's kernel can't write where it is told to. src/ops/shape.cpp emits the
 // calls.
 #include <algorithm>
-#include <array>
-#include <cstring>
 #include <vector>
 
 #include "aten/call_arrays.h"
 #include "aten/parallel.h"
-#include "base/error.h"
 #include "runtime/host_kernels.h"
 
 namespace torch_xla::aten {
@@ -69,31 +66,9 @@ class Walk {
   std::int64_t source_ = 0;
 };
 
-// Each of `count` elements so many times.
 template <typename T>
-void repeat_each(std::byte* to, const std::byte* from, std::int64_t count, std::int64_t times) {
-  auto* out = reinterpret_cast<T*>(to);
-  const auto* const elements = reinterpret_cast<const T*>(from);
-  for (std::int64_t i = 0; i < count; ++i, out += times) std::fill_n(out, times, elements[i]);
-}
-
-using RepeatEach = void (*)(std::byte*, const std::byte*, std::int64_t, std::int64_t);
-RepeatEach repeat_each_of(std::size_t size) {
-  switch (size) {
-    case 1: return repeat_each<std::uint8_t>;
-    case 2: return repeat_each<std::uint16_t>;
-    case 4: return repeat_each<std::uint32_t>;
-    case 8: return repeat_each<std::uint64_t>;
-    case 16: return repeat_each<std::array<std::uint64_t, 2>>;
-    default: base::internal_check(false, "broadcast: no kernel for the dtype"); return nullptr;
-  }
-}
-
-void broadcast(const HostCall& call) {
-  const auto self = call.input(0);
+void broadcast_of(const HostCall& call) {
   std::vector<Dim> dims = merged_dims(call.integers("sizes"), call.integers("distances"));
-  const auto element = static_cast<std::int64_t>(base::size_bytes(self.dtype));
-  const RepeatEach repeat = repeat_each_of(static_cast<std::size_t>(element));
   // A run of the operand's elements, and how often each of them comes.
   std::int64_t times = 1;
   if (dims.front().from == 0) {
@@ -104,21 +79,24 @@ void broadcast(const HostCall& call) {
   dims.erase(dims.begin());
   std::int64_t runs = 1;
   for (const Dim& dim : dims) runs *= dim.size;
-  auto* const to = static_cast<std::byte*>(call.output(0).data);
-  const auto* const from = static_cast<const std::byte*>(self.data);
-  const std::int64_t bytes = run * times * element;
+  const std::int64_t bytes = run * times * static_cast<std::int64_t>(sizeof(T));
   const auto write = [&](std::int64_t begin, std::int64_t end) {
     Walk walk(dims, begin);
+    T* to = data_of<T>(call.output(0)) + begin * run * times;
     for (std::int64_t i = begin; i < end; ++i, walk.advance()) {
-      const std::byte* const elements = from + walk.source() * element;
-      if (times > 1) {
-        repeat(to + i * bytes, elements, run, times);
+      const T* const from = data_of<const T>(call.input(0)) + walk.source();
+      if (times == 1) {
+        to = std::copy_n(from, run, to);
       } else {
-        std::memcpy(to + i * bytes, elements, static_cast<std::size_t>(bytes));
+        for (std::int64_t j = 0; j < run; ++j) to = std::fill_n(to, times, from[j]);
       }
     }
   };
   in_parallel(call, runs, std::max<std::int64_t>(1, kBytesPerThread / bytes), write);
+}
+
+void broadcast(const HostCall& call) {
+  with_element_of(call.input(0), [&](auto element) { broadcast_of<decltype(element)>(call); });
 }
 
 const bool registered = [] {

@@ -201,14 +201,8 @@ void scatter_add(const HostCall& call) {
 
 void scatter(const HostCall& call) {
   const auto second = [](auto, auto update) { return update; };
-  switch (base::size_bytes(call.input(0).dtype)) {
-    case 1: return scatter_of<std::uint8_t>(call, second);
-    case 2: return scatter_of<std::uint16_t>(call, second);
-    case 4: return scatter_of<std::uint32_t>(call, second);
-    case 8: return scatter_of<std::uint64_t>(call, second);
-    case 16: return scatter_of<std::array<std::uint64_t, 2>>(call, second);
-    default: base::internal_check(false, "scatter: no kernel for the dtype");
-  }
+  with_element_of(call.input(0),
+                  [&](auto element) { scatter_of<decltype(element)>(call, second); });
 }
 
 const bool registered = [] {

@@ -2,9 +2,9 @@
 // after the other, and PyTorch's kernel can't write where it is told to. src/ops/shape.cpp emits
 // the calls.
 #include <algorithm>
-#include <array>
 #include <vector>
 
+#include "aten/call_arrays.h"
 #include "aten/parallel.h"
 #include "base/error.h"
 #include "runtime/host_kernels.h"
@@ -108,14 +108,7 @@ void transpose_of(const HostCall& call) {
 }
 
 void transpose(const HostCall& call) {
-  switch (base::size_bytes(call.input(0).dtype)) {
-    case 1: return transpose_of<std::uint8_t>(call);
-    case 2: return transpose_of<std::uint16_t>(call);
-    case 4: return transpose_of<std::uint32_t>(call);
-    case 8: return transpose_of<std::uint64_t>(call);
-    case 16: return transpose_of<std::array<std::uint64_t, 2>>(call);
-    default: base::internal_check(false, "transpose: no kernel for the dtype");
-  }
+  with_element_of(call.input(0), [&](auto element) { transpose_of<decltype(element)>(call); });
 }
 
 const bool registered = [] {
