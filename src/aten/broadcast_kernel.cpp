@@ -80,11 +80,13 @@ void broadcast_of(const HostCall& call) {
   std::int64_t runs = 1;
   for (const Dim& dim : dims) runs *= dim.size;
   const std::int64_t bytes = run * times * static_cast<std::int64_t>(sizeof(T));
+  const T* const operand = data_of<const T>(call.input(0));
+  T* const result = data_of<T>(call.output(0));
   const auto write = [&](std::int64_t begin, std::int64_t end) {
     Walk walk(dims, begin);
-    T* to = data_of<T>(call.output(0)) + begin * run * times;
+    T* to = result + begin * run * times;
     for (std::int64_t i = begin; i < end; ++i, walk.advance()) {
-      const T* const from = data_of<const T>(call.input(0)) + walk.source();
+      const T* const from = operand + walk.source();
       if (times == 1) {
         to = std::copy_n(from, run, to);
       } else {
