@@ -42,9 +42,8 @@ class Arguments {
   c10::IValue next(c10::TypePtr type) {
     const std::string position = std::to_string(position_++);
     if (const auto optional = type->cast<c10::OptionalType>()) type = optional->getElementType();
-    if (call_.has_attribute("p" + position)) {
-      return operand(call_.integers("t" + position).front())
-          .permute(at::IntArrayRef(call_.integers("p" + position)));
+    if (call_.has_attribute("d" + position) || call_.has_attribute("p" + position)) {
+      return view_of(position);
     }
     if (call_.has_attribute("t" + position)) {
       return of_operands(*type, call_.integers("t" + position));
@@ -59,6 +58,15 @@ class Arguments {
  private:
   at::Tensor operand(std::int64_t index) const {
     return tensor_over(call_.input(static_cast<std::size_t>(index)));
+  }
+
+  at::Tensor view_of(const std::string& position) const {
+    at::Tensor tensor = operand(call_.integers("t" + position).front());
+    if (call_.has_attribute("d" + position)) {
+      tensor = tensor.view(at::IntArrayRef(call_.integers("d" + position)));
+    }
+    if (!call_.has_attribute("p" + position)) return tensor;
+    return tensor.permute(at::IntArrayRef(call_.integers("p" + position)));
   }
 
   c10::IValue of_operands(const c10::Type& type, std::span<const std::int64_t> indices) const {
@@ -168,7 +176,7 @@ std::vector<at::Tensor> outputs_of(const HostCall& call, const c10::OperatorHand
     outputs.push_back(at::empty({0}, arguments[0].toTensor().options()));
   }
   for (std::size_t i = 0; i < call.num_outputs(); ++i) {
-    outputs.push_back(tensor_over(call.output(i)));
+    outputs.push_back(result_over(call, i));
   }
   return outputs;
 }
@@ -222,7 +230,7 @@ void run(const HostCall& call) {
     base::internal_check(results.size() == call.num_outputs(), "aten::", name, ": ",
                          call.num_outputs(), " results were recorded, got ", results.size());
     for (std::size_t i = 0; i < results.size(); ++i) {
-      const at::Tensor output = tensor_over(call.output(i));
+      const at::Tensor output = result_over(call, i);
       base::internal_check(results[i].defined() && output.sizes() == results[i].sizes(),
                            "aten::", name, ": result ", i, " is not as recorded");
       // Converts where tensors are kept in other dtypes than they report.
@@ -234,7 +242,7 @@ void run(const HostCall& call) {
 }
 
 const bool registered = [] {
-  runtime::add_host_kernel(ops::kAtenCall, run, 3);  // collectives in two parts
+  runtime::add_host_kernel(ops::kAtenCall, run, 4);  // collectives in two parts
   return true;
 }();
 

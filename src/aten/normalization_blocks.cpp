@@ -27,7 +27,7 @@ struct Rows {
 };
 
 std::optional<Rows> layer_norm_rows(const HostCall& call, const torch::jit::Stack& operands) {
-  Rows rows{operands, {0, -1, -1, -1, -1}, {}, {0, 0, 0}, tensor_over(call.output(1)).numel()};
+  Rows rows{operands, {0, -1, -1, -1, -1}, {}, {0, 0, 0}, result_over(call, 1).numel()};
   if (rows.count == 0) return std::nullopt;
   const std::int64_t size = operands[0].toTensor().numel() / rows.count;
   rows.operands[0] = operands[0].toTensor().view({rows.count, size});
@@ -37,9 +37,9 @@ std::optional<Rows> layer_norm_rows(const HostCall& call, const torch::jit::Stac
       rows.operands[parameter] = operands[parameter].toTensor().view({size});
     }
   }
-  rows.results = {tensor_over(call.output(0)).view({rows.count, size}),
-                  tensor_over(call.output(1)).view({rows.count, 1}),
-                  tensor_over(call.output(2)).view({rows.count, 1})};
+  rows.results = {result_over(call, 0).view({rows.count, size}),
+                  result_over(call, 1).view({rows.count, 1}),
+                  result_over(call, 2).view({rows.count, 1})};
   return rows;
 }
 
@@ -48,12 +48,11 @@ std::optional<Rows> batch_norm_rows(const HostCall& call, const torch::jit::Stac
   const bool has_running = !operands[3].isNone() || !operands[4].isNone();
   if (operands[0].toTensor().size(0) != 1 || !is_training || has_running) return std::nullopt;
   const auto of_parameter = [&](std::size_t i) { return operands[i].isNone() ? -1 : 0; };
-  return Rows{
-      operands,
-      {1, of_parameter(1), of_parameter(2), -1, -1, -1, -1, -1},
-      {tensor_over(call.output(0)), tensor_over(call.output(1)), tensor_over(call.output(2))},
-      {1, 0, 0},
-      operands[0].toTensor().size(1)};
+  return Rows{operands,
+              {1, of_parameter(1), of_parameter(2), -1, -1, -1, -1, -1},
+              {result_over(call, 0), result_over(call, 1), result_over(call, 2)},
+              {1, 0, 0},
+              operands[0].toTensor().size(1)};
 }
 
 void write_block(const Rows& rows, const c10::OperatorHandle& op, std::int64_t start,

@@ -157,7 +157,7 @@ std::optional<Product> product_of(std::string_view name, const torch::jit::Stack
 bool multiply_in_blocks(const HostCall& call, std::string_view name,
                         const torch::jit::Stack& operands) {
   if (!operands[0].isTensor() || call.num_outputs() != 1) return false;
-  const at::Tensor out = tensor_over(call.output(0));
+  const at::Tensor out = result_over(call, 0);
   // Those of halves prepare both matrices for instructions of their own, at some cost.
   if (at::isReducedFloatingType(out.scalar_type())) return false;
   if (out.numel() == 0 || out.scalar_type() != operands[0].toTensor().scalar_type()) return false;

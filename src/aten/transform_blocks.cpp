@@ -73,7 +73,7 @@ void mirror(std::complex<T>* results, std::int64_t size, std::int64_t count) {
 bool transform_in_blocks(const runtime::HostCall& call, std::string_view name,
                          const torch::jit::Stack& operands) {
   if (!name.starts_with("_fft_")) return false;
-  const at::Tensor out = tensor_over(call.output(0));
+  const at::Tensor out = result_over(call, 0);
   const std::optional<dfti::Transforms> all = transforms_of(name, operands, out);
   // MKL shares fewer among its own threads.
   const auto num_threads = static_cast<std::int64_t>(call.num_threads());

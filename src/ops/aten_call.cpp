@@ -5,6 +5,8 @@
 #include <array>
 #include <bit>
 
+#include "hlo/partitioned.h"
+
 namespace torch_xla::ops {
 namespace {
 
@@ -37,17 +39,31 @@ bool writes_over_first(const std::string& name, const hlo::Builder& builder,
          !builder.definition(operands.front().id()).operands.empty();
 }
 
+// What a value of bfloat16 was before it was reshaped, or the value. XLA makes float32 of bfloat16
+// to reshape it, and back, which is a pass over memory for a call's operand and for its result.
+Value before_reshapes(const hlo::Builder& builder, Value value) {
+  if (value.dtype() != DType::kBFloat16 || hlo::is_partitioned()) return value;
+  while (const Value* const before = builder.reshaped(value)) value = *before;
+  return value;
+}
+
 // Collects operands and attributes, argument by argument.
 class Arguments {
  public:
   Arguments(const std::string& name, hlo::Builder& builder, const Frame& frame)
       : builder_(builder),
         frame_(frame),
-        takes_views_(std::ranges::find(kProducts, name) != kProducts.end()) {}
+        takes_views_(std::ranges::find(kProducts, name) != kProducts.end()),
+        is_of_aten_(name.find("::") == std::string::npos) {}
 
   void add(const graph::Attribute& attribute) {
     std::visit([this](const auto& value) { add_value(value); }, attribute);
     ++position_;
+  }
+
+  // The first result may lie as the first operand, which the kernel sees reshaped to these sizes.
+  bool is_first_reshaped_from(const Shape& result) const {
+    return first_.has_value() && *first_ == result && operands.front().type() != result;
   }
 
   hlo::Values operands;
@@ -66,7 +82,11 @@ class Arguments {
   void add_value(const graph::Operand& tensor) {
     const Value value = frame_.operands[tensor.index];
     const auto* const view = takes_views_ ? builder_.transposition(value) : nullptr;
-    add_words('t', {operand(view == nullptr ? value : view->operand)});
+    const Value seen = view == nullptr ? value : view->operand;
+    const Value before = is_of_aten_ ? before_reshapes(builder_, seen) : seen;
+    if (operands.empty()) first_ = seen.type();
+    add_words('t', {operand(before)});
+    if (before.dims() != seen.dims()) add_words('d', seen.dims());
     if (view != nullptr) add_words('p', view->permutation);
   }
   void add_value(const graph::OperandList& list) {
@@ -109,6 +129,8 @@ class Arguments {
   hlo::Builder& builder_;
   const Frame& frame_;
   const bool takes_views_;
+  const bool is_of_aten_;
+  std::optional<Shape> first_;
   std::size_t position_ = 0;
 };
 
@@ -123,14 +145,21 @@ hlo::Values call_on_host(const std::string& name, hlo::Builder& builder,
   hlo::CustomCall call;
   call.call_target_name = kAtenCall;
   call.results = results;
+  const bool is_reshaped = !results.empty() && arguments.is_first_reshaped_from(results.front());
   call.backend_config = std::move(arguments.attributes);
   call.backend_config.emplace_back(kAtenCallOperator, name);
   call.backend_config.insert(call.backend_config.end(), more.begin(), more.end());
   if (!positions.empty()) call.backend_config.emplace_back(kAtenCallResults, positions);
-  if (writes_over_first(name, builder, arguments.operands, results)) {
+  if (is_reshaped) {
+    call.results.front() = arguments.operands.front().type();
+    call.backend_config.emplace_back(kAtenCallSizes, results.front().dims);
+  }
+  if (writes_over_first(name, builder, arguments.operands, call.results)) {
     call.output_operand_aliases.push_back({0, 0});
   }
-  return hlo::custom_call(builder, arguments.operands, call);
+  hlo::Values out = hlo::custom_call(builder, arguments.operands, call);
+  if (is_reshaped) out.front() = hlo::reshape(out.front(), results.front().dims);
+  return out;
 }
 
 }  // namespace torch_xla::ops

@@ -16,12 +16,15 @@ namespace torch_xla::ops {
 // is absent where it is None:
 //   "t<i>"  indices into the call's operands: a tensor, a list of them (-1: None), or a number
 //   "p<i>"  beside "t<i>": the order of dimensions in which the kernel is to read the tensor
+//   "d<i>"  beside "t<i>": the sizes that the kernel is to see, before that order
 //   "n<i>"  numbers, three words for each: dtype, and the bits of the real and imaginary part
 //   "s<i>"  a text
-// "results" are the positions of the results that are wanted, where that is not all of them.
+// "results" are the positions of the results that are wanted, where that is not all of them;
+// "sizes" are those that the kernel gives the first of them, where the program keeps others.
 inline constexpr const char* kAtenCall = "torch_xla.aten";
 inline constexpr const char* kAtenCallOperator = "op";
 inline constexpr const char* kAtenCallResults = "results";
+inline constexpr const char* kAtenCallSizes = "sizes";
 // Of a collective (collectives.cpp): what the members of its group compare before they meet, a line
 // for each collective in the program, and the number of its own.
 inline constexpr const char* kAtenCallAgreement = "agreement";

@@ -226,7 +226,8 @@ bool costly_scan(const Call& call) { return is_number(call) && is_of_rows(call, 
 
 // XLA's sort calls a comparison for each pair, of float64 by integers; columns it transposes.
 bool sort(const Call& call) {
-  return is_number(call) && call.is_large(call.is_double() ? kLeastForSlowest : kLeastElements);
+  return is_number(call) &&
+         call.is_large(call.is_double() ? kLeastForSlowest : kLeastForSlowFunctions);
 }
 
 // XLA compares pairs of a number and its place, one after the other.
@@ -392,7 +393,7 @@ const std::unordered_map<std::string_view, Predicates>& predicates() {
       {"remainder.Scalar", slow_function},
       {"remainder.Tensor", slow_function},
       {"sin", function},
-      {"softplus", function},
+      {"softplus", slow_function},
       {"softplus_backward", function},
       {"tan", function},
       {"special_bessel_j0", slow_function},

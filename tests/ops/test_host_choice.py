@@ -519,6 +519,31 @@ def test_running_statistics_of_halves(dtype, is_mixed):
         torch.testing.assert_close(mine.cpu(), theirs, rtol=1e-3 if is_mixed else 2e-2, atol=1e-3)
 
 
+def test_bfloat16_that_is_reshaped_for_a_call_and_back_is_not_passed_over():
+    x = torch.randn(4, 8, 16, 16).bfloat16()
+    mine = nnf.instance_norm(x.to("xla"))
+    assert "f32[4,8,16,16]" not in optimized_hlo(mine)
+    assert calls_in([mine]) == {"native_batch_norm"}
+    torch.testing.assert_close(mine.cpu(), nnf.instance_norm(x), rtol=2e-2, atol=2e-2)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x.view(32, 256) @ x.view(32, 256).t(),
+        lambda x: x.view(256, 32).t() @ x.view(256, 32),
+        lambda x: x.view(8, 32, 32).transpose(1, 2) @ x.view(8, 32, 32),
+        lambda x: x.view(64, 128).softmax(1).view(128, 64).softmax(1),
+        lambda x: x.view(64, 128).sort(1).values.view(-1)[5:4101],
+    ],
+)
+def test_values_of_calls_of_reshaped_bfloat16(function):
+    x = torch.randn(4, 8, 16, 16).bfloat16()
+    mine = function(x.to("xla") + 1)
+    assert calls_in([mine])
+    torch.testing.assert_close(mine.cpu(), function(x + 1), rtol=2e-2, atol=2e-2)
+
+
 def test_small_calls_and_other_dtypes_are_left_to_xla():
     x = torch.randn(4, 4, dtype=torch.float64, device="xla")
     assert not calls_in([x @ x, x.sum(), x.cumsum(1)])
