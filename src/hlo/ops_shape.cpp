@@ -67,7 +67,6 @@ Value reshape(Value operand, const Dims& result_dims) {
   // first: what is taken apart again must not have been one.
   const Value* const before = builder.reshaped(operand);
   if (is_partitioned() && before != nullptr) return reshape(*before, result_dims);
-  if (before != nullptr && before->dims() == result_dims) return *before;
   const Value result = builder.op(kName, {&operand, 1}, {operand.dtype(), result_dims});
   builder.set_reshaped(result, operand);
   return result;
