@@ -13,6 +13,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "aten/indexing.h"
+#include "aten/strided.h"
 #include "aten/tensor.h"
 
 namespace torch_xla::aten {
@@ -278,12 +279,15 @@ std::optional<at::Tensor> index_put(Arguments arguments) {
                      arguments[3].toBool());
 }
 
-// The in-place call by way of the other.
+// The in-place call by way of the other. What is not written has the gradient of the base, as after
+// other writes.
 template <ComposedKernel::Compose compose>
 std::optional<at::Tensor> in_place(Arguments arguments) {
-  const std::optional<at::Tensor> result = compose(arguments);
-  if (!result.has_value()) return std::nullopt;
   at::Tensor self = arguments[0].toTensor();
+  std::vector<c10::IValue> given(arguments.begin(), arguments.end());
+  given[0] = seen_from_base(self);
+  const std::optional<at::Tensor> result = compose(given);
+  if (!result.has_value()) return std::nullopt;
   return self.copy_(*result);
 }
 

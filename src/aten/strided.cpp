@@ -173,6 +173,15 @@ class StridedViewKernel final : public c10::OperatorKernel {
 
 }  // namespace
 
+at::Tensor seen_from_base(const at::Tensor& view) {
+  const DifferentiableViewMeta* const meta = torch::autograd::impl::get_view_autograd_meta(view);
+  if (meta == nullptr || !meta->has_bw_view()) return view;
+  const torch::autograd::ViewInfo& info = meta->get_backward_view();
+  if (!info.has_view_fn()) return view;
+  const auto* const strided = dynamic_cast<const StridedView*>(&info.view_fn());
+  return strided == nullptr ? view : (*strided)(info.base_);
+}
+
 void apply_view_in_place(const at::Tensor& self, const at::Tensor& view) {
   TensorImpl& impl = *as_xla(self);
   for (const at::Tensor& relative : impl.relatives()) {

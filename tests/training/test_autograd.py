@@ -44,6 +44,30 @@ def test_write_by_strides_of_a_permuted_result_gives_gradient_where_it_was():
     check(program)
 
 
+@pytest.mark.filterwarnings("ignore:.*index with a mask has as many results")
+@pytest.mark.parametrize("way", ["mask", "values by a mask", "fill", "index fill"])
+def test_what_a_write_leaves_has_the_gradient_of_the_base(way):
+    # The view in between lacks two of the three elements.
+    def program(device):
+        x = numbers(16, device=device).requires_grad_()
+        base = x * 2
+        v = base.as_strided((3,), (3,), 2).as_strided((3,), (1,), 0)
+        mask = torch.tensor([True, False, False], device=device)
+        number = numbers(2, device=device)[1].requires_grad_()
+        if way == "mask":
+            v[mask] += 0.5
+        elif way == "values by a mask":
+            v[mask] = number * numbers(2, device=device)[1:]
+        elif way == "fill":
+            v.masked_fill_(mask, number)
+        else:
+            v.index_fill_(0, torch.tensor([1], device=device), number)
+        (base * numbers(16, device=device)).sum().backward()
+        return (base, x.grad) if number.grad is None else (base, x.grad, number.grad)
+
+    check(program)
+
+
 @pytest.mark.parametrize("name", ["offset", "gaps", "transposed"])
 def test_write_by_strides_of_a_base_that_is_a_part_of_memory(name):
     def program(device):
