@@ -242,7 +242,7 @@ void run(const HostCall& call) {
 }
 
 const bool registered = [] {
-  runtime::add_host_kernel(ops::kAtenCall, run, 4);  // collectives in two parts
+  runtime::add_host_kernel(ops::kAtenCall, run, 4);  // operands that it sees in other sizes
   return true;
 }();
 
