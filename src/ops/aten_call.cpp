@@ -62,9 +62,10 @@ class Arguments {
     ++position_;
   }
 
-  // The first result may lie as the first operand, which the kernel sees reshaped to these sizes.
-  bool is_first_reshaped_from(const Shape& result) const {
-    return first_.has_value() && *first_ == result && operands.front().type() != result;
+  // Whether the kernel sees the first operand as this, and the program has it in other sizes: then
+  // the result may lie as the operand does.
+  bool has_reshaped_first(const Shape& result) const {
+    return first_seen_.has_value() && *first_seen_ == result && operands.front().type() != result;
   }
 
   hlo::Values operands;
@@ -85,7 +86,7 @@ class Arguments {
     const auto* const view = takes_views_ ? builder_.transposition(value) : nullptr;
     const Value seen = view == nullptr ? value : view->operand;
     const Value before = is_of_aten_ ? before_reshapes(builder_, seen) : seen;
-    if (operands.empty()) first_ = seen.type();
+    if (operands.empty()) first_seen_ = seen.type();
     add_words('t', {operand(before)});
     if (before.dims() != seen.dims()) add_words('d', seen.dims());
     if (view != nullptr) add_words('p', view->permutation);
@@ -130,8 +131,8 @@ class Arguments {
   hlo::Builder& builder_;
   const Frame& frame_;
   const bool takes_views_;
-  const bool is_of_aten_;
-  std::optional<Shape> first_;
+  const bool is_of_aten_;  // collectives' operands are what members compare: they stay as recorded
+  std::optional<Shape> first_seen_;
   std::size_t position_ = 0;
 };
 
@@ -146,11 +147,11 @@ hlo::Values call_on_host(const std::string& name, hlo::Builder& builder,
   hlo::CustomCall call;
   call.call_target_name = kAtenCall;
   call.results = results;
-  const bool is_reshaped = !results.empty() && arguments.is_first_reshaped_from(results.front());
   call.backend_config = std::move(arguments.attributes);
   call.backend_config.emplace_back(kAtenCallOperator, name);
   call.backend_config.insert(call.backend_config.end(), more.begin(), more.end());
   if (!positions.empty()) call.backend_config.emplace_back(kAtenCallResults, positions);
+  const bool is_reshaped = !results.empty() && arguments.has_reshaped_first(results.front());
   if (is_reshaped) {
     call.results.front() = arguments.operands.front().type();
     call.backend_config.emplace_back(kAtenCallSizes, results.front().dims);
