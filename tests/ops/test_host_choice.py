@@ -528,19 +528,20 @@ def test_bfloat16_that_is_reshaped_for_a_call_and_back_is_not_passed_over():
 
 
 @pytest.mark.parametrize(
-    "function",
+    ("function", "calls"),
     [
-        lambda x: x.view(32, 256) @ x.view(32, 256).t(),
-        lambda x: x.view(256, 32).t() @ x.view(256, 32),
-        lambda x: x.view(8, 32, 32).transpose(1, 2) @ x.view(8, 32, 32),
-        lambda x: x.view(64, 128).softmax(1).view(128, 64).softmax(1),
-        lambda x: x.view(64, 128).sort(1).values.view(-1)[5:4101],
+        (lambda x: x.view(32, 256) @ x.view(32, 256).t(), {"mm"}),
+        (lambda x: x.view(256, 32).t() @ x.view(256, 32), {"mm"}),
+        (lambda x: x.view(8, 32, 32).transpose(1, 2) @ x.view(8, 32, 32), {"bmm"}),
+        (lambda x: x.view(64, 128).softmax(1).view(128, 64).softmax(1), {"_softmax"}),
+        (lambda x: x.view(64, 128).sort(1).values.view(-1)[5:4101], {"sort"}),
     ],
 )
-def test_values_of_calls_of_reshaped_bfloat16(function):
+def test_values_of_calls_of_reshaped_bfloat16(function, calls):
     x = torch.randn(4, 8, 16, 16).bfloat16()
     mine = function(x.to("xla") + 1)
-    assert calls_in([mine])
+    is_product = calls <= {"mm", "bmm"}
+    assert calls_in([mine]) == (set() if is_product and "bfloat16" not in _PRODUCTS else calls)
     torch.testing.assert_close(mine.cpu(), function(x + 1), rtol=2e-2, atol=2e-2)
 
 
