@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "aten/call_arrays.h"
+#include "aten/merged_dims.h"
 #include "aten/parallel.h"
 #include "runtime/host_kernels.h"
 
@@ -16,32 +17,10 @@ using runtime::HostCall;
 // So much is worth another thread.
 constexpr std::int64_t kBytesPerThread = 1 << 17;
 
-// A dimension of the result, with the distance of its elements in the operand: 0 for one that
-// repeats what is within.
-struct Dim {
-  std::int64_t size;
-  std::int64_t from;
-};
-
-// Without those of one element; what lies together in both is one. The last comes first.
-std::vector<Dim> merged_dims(std::span<const std::int64_t> sizes,
-                             std::span<const std::int64_t> distances) {
-  std::vector<Dim> dims;
-  for (std::size_t i = sizes.size(); i-- > 0;) {
-    if (sizes[i] == 1) continue;
-    if (!dims.empty() && distances[i] == dims.back().from * dims.back().size) {
-      dims.back().size *= sizes[i];
-    } else {
-      dims.push_back({sizes[i], distances[i]});
-    }
-  }
-  return dims;
-}
-
 // Walks through the operand in the order of the result: where what comes next lies.
 class Walk {
  public:
-  Walk(const std::vector<Dim>& dims, std::int64_t start) : dims_(dims), places_(dims.size()) {
+  Walk(const std::vector<MergedDim>& dims, std::int64_t start) : dims_(dims), places_(dims.size()) {
     for (std::size_t i = 0; i < dims.size(); ++i) {
       places_[i] = start % dims[i].size;
       source_ += places_[i] * dims[i].from;
@@ -61,14 +40,14 @@ class Walk {
   }
 
  private:
-  const std::vector<Dim>& dims_;
+  const std::vector<MergedDim>& dims_;
   std::vector<std::int64_t> places_;
   std::int64_t source_ = 0;
 };
 
 template <typename T>
 void broadcast_of(const HostCall& call) {
-  std::vector<Dim> dims = merged_dims(call.integers("sizes"), call.integers("distances"));
+  std::vector<MergedDim> dims = merged_dims(call.integers("sizes"), call.integers("distances"));
   // A run of the operand's elements, and how often each of them comes.
   std::int64_t times = 1;
   if (dims.front().from == 0) {
@@ -78,7 +57,7 @@ void broadcast_of(const HostCall& call) {
   const std::int64_t run = dims.front().size;
   dims.erase(dims.begin());
   std::int64_t runs = 1;
-  for (const Dim& dim : dims) runs *= dim.size;
+  for (const MergedDim& dim : dims) runs *= dim.size;
   const std::int64_t bytes = run * times * static_cast<std::int64_t>(sizeof(T));
   const T* const operand = data_of<const T>(call.input(0));
   T* const result = data_of<T>(call.output(0));

@@ -2,9 +2,11 @@
 // after the other, and PyTorch's kernel can't write where it is told to. src/ops/shape.cpp emits
 // the calls.
 #include <algorithm>
+#include <span>
 #include <vector>
 
 #include "aten/call_arrays.h"
+#include "aten/merged_dims.h"
 #include "aten/parallel.h"
 #include "base/error.h"
 #include "runtime/host_kernels.h"
@@ -21,33 +23,18 @@ constexpr std::int64_t kElementsPerThread = 65536;
 constexpr std::int64_t kTileRows = 32;
 constexpr std::int64_t kTileColumns = 64;
 
-// A dimension of the result, with the distance of its elements in the operand and in the result.
-struct Dim {
-  std::int64_t size;
-  std::int64_t from;
-  std::int64_t to;
-};
-
-// Those of the result, without those of one element; what lies together in both is one.
-std::vector<Dim> merged_dims(std::span<const std::int64_t> self,
-                             std::span<const std::int64_t> permutation) {
+std::vector<MergedDim> dims_of_transposed(std::span<const std::int64_t> self,
+                                          std::span<const std::int64_t> permutation) {
   std::vector<std::int64_t> strides(self.size());
   std::int64_t stride = 1;
   for (std::size_t i = self.size(); i-- > 0; stride *= self[i]) strides[i] = stride;
-  std::vector<Dim> dims;  // the last first
-  std::int64_t to = 1;
-  for (std::size_t i = permutation.size(); i-- > 0;) {
-    const auto source = static_cast<std::size_t>(permutation[i]);
-    const std::int64_t size = self[source];
-    if (size == 1) continue;
-    if (!dims.empty() && dims.back().from * dims.back().size == strides[source]) {
-      dims.back().size *= size;
-    } else {
-      dims.push_back({size, strides[source], to});
-    }
-    to *= size;
+  std::vector<std::int64_t> sizes;
+  std::vector<std::int64_t> distances;
+  for (const std::int64_t source : permutation) {
+    sizes.push_back(self[static_cast<std::size_t>(source)]);
+    distances.push_back(strides[static_cast<std::size_t>(source)]);
   }
-  return dims;
+  return merged_dims(sizes, distances);
 }
 
 // `rows` of the operand, `row` elements apart, as columns of the result, whose rows are `column`
@@ -65,9 +52,9 @@ struct Start {
   std::int64_t from = 0;
   std::int64_t to = 0;
 };
-Start start_of(std::int64_t index, const std::vector<Dim>& outer) {
+Start start_of(std::int64_t index, const std::vector<MergedDim>& outer) {
   Start start;
-  for (const Dim& dim : outer) {
+  for (const MergedDim& dim : outer) {
     start.from += index % dim.size * dim.from;
     start.to += index % dim.size * dim.to;
     index /= dim.size;
@@ -78,18 +65,18 @@ Start start_of(std::int64_t index, const std::vector<Dim>& outer) {
 template <typename T>
 void transpose_of(const HostCall& call) {
   const auto self = call.input(0);
-  std::vector<Dim> outer = merged_dims(self.dims, call.integers("permutation"));
+  std::vector<MergedDim> outer = dims_of_transposed(self.dims, call.integers("permutation"));
   T* const to = static_cast<T*>(call.output(0).data);
   const T* const from = static_cast<const T*>(self.data);
   // The result's last dimension, and the operand's.
-  const Dim rows = outer.front();
+  const MergedDim rows = outer.front();
   outer.erase(outer.begin());
-  const auto last = std::ranges::find(outer, 1, &Dim::from);
+  const auto last = std::ranges::find(outer, 1, &MergedDim::from);
   base::internal_check(last != outer.end(), "transpose: the last dimension stays the last");
-  const Dim columns = *last;
+  const MergedDim columns = *last;
   outer.erase(last);
   std::int64_t num_outer = 1;
-  for (const Dim& dim : outer) num_outer *= dim.size;
+  for (const MergedDim& dim : outer) num_outer *= dim.size;
   const std::int64_t bands = (columns.size + kTileColumns - 1) / kTileColumns;
   const std::int64_t band_elements = rows.size * std::min(columns.size, kTileColumns);
   in_parallel(
