@@ -186,11 +186,12 @@ bool softmax(const Call& call) {
 
 bool large_of_halves(const Call& call) { return call.is_large() && call.is_half(); }
 
-bool is_number(const Call& call) {
+bool is_integer(const Call& call) {
   static constexpr std::array kIntegers = {DType::kInt8, DType::kUInt8, DType::kInt16,
                                            DType::kInt32, DType::kInt64};
-  return floating(call) || std::ranges::find(kIntegers, call.dtype()) != kIntegers.end();
+  return std::ranges::find(kIntegers, call.dtype()) != kIntegers.end();
 }
+bool is_number(const Call& call) { return floating(call) || is_integer(call); }
 bool large_number(const Call& call) { return call.is_large() && is_number(call); }
 
 // Whether argument `index` is the last dimension.
@@ -239,6 +240,12 @@ bool values_and_places(const Call& call) {
 bool function(const Call& call) { return floating(call) && call.is_large(kLeastForFunctions); }
 bool slow_function(const Call& call) {
   return floating(call) && call.is_large(kLeastForSlowFunctions);
+}
+bool function_of_integers(const Call& call) {
+  return is_integer(call) && call.is_large(kLeastForFunctions);
+}
+bool slow_function_of_integers(const Call& call) {
+  return is_integer(call) && call.is_large(kLeastForSlowFunctions);
 }
 bool slowest_function(const Call& call) {
   return floating(call) && call.is_large(kLeastForSlowest);
@@ -368,42 +375,42 @@ const std::unordered_map<std::string_view, Predicates>& predicates() {
       {"_fft_c2r", transform},
       {"_fft_r2c", transform},
 
-      {"acos", slow_function},
-      {"asin", slow_function},
-      {"atan", function},
-      {"atan2", slow_function},
-      {"atanh", slow_function},
+      {"acos", {slow_function, slow_function_of_integers}},
+      {"asin", {slow_function, slow_function_of_integers}},
+      {"atan", {function, function_of_integers}},
+      {"atan2", {slow_function, slow_function_of_integers}},
+      {"atanh", {slow_function, slow_function_of_integers}},
       {"binary_cross_entropy_with_logits", function},
       {"celu", function},
-      {"cos", function},
+      {"cos", {function, function_of_integers}},
       {"div.Scalar_mode", function},
       {"div.Tensor_mode", function},
       {"elu", function},
       {"erfinv", slow_function},
-      {"exp2", function},
+      {"exp2", {function, function_of_integers}},
       {"floor_divide", slow_function},
       {"fmod.Scalar", slow_function},
       {"fmod.Tensor", slow_function},
       {"igamma", slow_function},
       {"igammac", slow_function},
-      {"lgamma", slow_function},
-      {"log1p", function},
+      {"lgamma", {slow_function, slow_function_of_integers}},
+      {"log1p", {function, function_of_integers}},
       {"pow.Tensor_Scalar", power},
       {"pow.Tensor_Tensor", function},
       {"remainder.Scalar", slow_function},
       {"remainder.Tensor", slow_function},
-      {"sin", function},
+      {"sin", {function, function_of_integers}},
       {"softplus", slow_function},
       {"softplus_backward", function},
-      {"tan", function},
+      {"tan", {function, function_of_integers}},
       {"special_bessel_j0", slow_function},
       {"special_bessel_j1", slow_function},
       {"special_bessel_y0", slow_function},
       {"special_bessel_y1", slow_function},
-      {"special_ndtri", slowest_function},
-      {"special_zeta", slow_function},
-      {"special_zeta.other_scalar", slow_function},
-      {"special_zeta.self_scalar", slow_function},
+      {"special_ndtri", {slowest_function, slow_function_of_integers}},
+      {"special_zeta", {slow_function, slow_function_of_integers}},
+      {"special_zeta.other_scalar", {slow_function, slow_function_of_integers}},
+      {"special_zeta.self_scalar", {slow_function, slow_function_of_integers}},
       {"special_chebyshev_polynomial_t", function},
       {"special_chebyshev_polynomial_t.n_scalar", function},
       {"special_chebyshev_polynomial_u", function},

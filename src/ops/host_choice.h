@@ -9,7 +9,8 @@
 namespace torch_xla::ops {
 
 // Whether PyTorch's kernel gives the results of a call: kHostInFloat32, that of operands of half
-// precision which are float32 before it, and results that are rounded after it.
+// precision which are float32 before it, and results that are rounded after it. Integers are before
+// it what the result is.
 enum class HostChoice { kXla, kHost, kHostInFloat32 };
 HostChoice host_choice(const Target& target, const std::string& name,
                        std::span<const graph::Attribute* const> args, const Frame& frame,

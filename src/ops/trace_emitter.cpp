@@ -477,7 +477,10 @@ std::vector<Value> take_from_host(const std::string& name, const graph::Entry& e
                                   const Context& context,
                                   std::span<const graph::Attribute* const> args, const Frame& frame,
                                   bool is_in_float32) {
-  const auto widened = [&](DType dtype) { return is_in_float32 ? accumulate_dtype(dtype) : dtype; };
+  const auto widened = [&](DType dtype) {
+    if (!is_in_float32) return dtype;
+    return accumulate_dtype(base::is_integral(dtype) ? context.outputs.front().dtype : dtype);
+  };
   std::vector<Value> operands;
   for (const Value& value : frame.operands) {
     operands.push_back(convert(value, widened(value.dtype())));

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import itertools
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -411,42 +410,6 @@ def test_the_same_values(name):
     got = function(x.to("xla"))
     assert operator in calls_in([got])
     torch.testing.assert_close(got.cpu(), function(x), rtol=1e-5, atol=1e-5)
-
-
-_OF_INTEGERS = {
-    "amax": lambda x: x.amax(1),
-    "aminmax": lambda x: torch.aminmax(x).max,
-    "argmax": lambda x: x.argmax(1),
-    "count_nonzero": torch.count_nonzero,
-    "cummax": lambda x: x.cummax(1).indices,
-    "cumprod": lambda x: x.cumprod(1),
-    "cumsum": lambda x: x.cumsum(1),
-    "kthvalue": lambda x: x.kthvalue(9, 1).values,
-    "max": torch.max,
-    "max.dim": lambda x: x.max(1).values,
-    "median.dim": lambda x: x.median(1).values,
-    "min": torch.min,
-    "searchsorted.Tensor": lambda x: torch.searchsorted(x[0].sort()[0], x),
-    "sort.stable": lambda x: x.sort(stable=True, dim=1).indices,
-    "topk": lambda x: x.topk(9, 1).values,
-}
-
-
-# Of booleans, scans alone are called.
-@pytest.mark.parametrize(
-    ("name", "dtype"),
-    [
-        *itertools.product(_OF_INTEGERS, ("int8", "uint8", "int16", "int32", "int64")),
-        ("cumprod", "bool"),
-        ("cumsum", "bool"),
-    ],
-)
-def test_the_same_values_of_integers(name, dtype):
-    torch.manual_seed(0)
-    x = torch.randint(0, 2 if dtype == "bool" else 99, (90, 80)).to(getattr(torch, dtype))
-    got = _OF_INTEGERS[name](x.to("xla"))
-    assert name in calls_in([got])
-    assert torch.equal(got.cpu(), _OF_INTEGERS[name](x))
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
