@@ -11,8 +11,8 @@
 #include <string_view>
 
 #include "base/error.h"
-#include "base/hash.h"
 #include "ops/aten_call.h"
+#include "ops/lines.h"
 
 namespace torch_xla::aten {
 namespace {
@@ -40,35 +40,12 @@ std::vector<std::string> lines_of(std::string_view text) {
 // Without what is for people.
 std::string_view compared(std::string_view line) { return line.substr(0, line.find('\t')); }
 
-std::int64_t key_of(std::string_view line) {
-  base::Hasher hasher;
-  hasher.add(compared(line));
-  return static_cast<std::int64_t>(hasher.finish().lo);
-}
-
 std::string spoken(std::string_view line) {
   if (line.empty()) return "nothing";
   const std::size_t tab = line.find('\t');
   std::string text(line.substr(0, tab));
   if (tab != line.npos) text += base::str(" at ", line.substr(tab + 1));
   return text;
-}
-
-// The first of the lines, from this number on, in which a member differs from the first member, in
-// the words of both.
-std::string describe_difference(const std::vector<std::int64_t>& members, std::size_t number,
-                                const std::vector<std::string>& texts) {
-  std::vector<std::string_view> rest(texts.begin(), texts.end());
-  for (;; ++number) {
-    std::vector<std::string_view> lines;
-    for (std::string_view& text : rest) lines.push_back(take_line(text));
-    for (std::size_t i = 1; i < lines.size(); ++i) {
-      if (compared(lines[0]) == compared(lines[i])) continue;
-      return base::str("number ", number, " of this program is ", spoken(lines[0]), " on rank ",
-                       members[0], ", and ", spoken(lines[i]), " on rank ", members[i]);
-    }
-    base::internal_check(!rest[0].empty(), "collectives with one key differ");
-  }
 }
 
 // What was carried in the rows of the members' messages, as its elements.
@@ -81,6 +58,22 @@ at::Tensor carried_in(const at::Tensor& rows, const at::Tensor& carried) {
 }
 
 }  // namespace
+
+std::optional<std::string> describe_difference(const std::vector<std::int64_t>& members,
+                                               std::size_t number,
+                                               const std::vector<std::string>& texts) {
+  std::vector<std::string_view> rest(texts.begin(), texts.end());
+  for (;; ++number) {
+    std::vector<std::string_view> lines;
+    for (std::string_view& text : rest) lines.push_back(take_line(text));
+    for (std::size_t i = 1; i < lines.size(); ++i) {
+      if (compared(lines[0]) == compared(lines[i])) continue;
+      return base::str("number ", number, " of this program is ", spoken(lines[0]), " on rank ",
+                       members[0], ", and ", spoken(lines[i]), " on rank ", members[i]);
+    }
+    if (lines[0].empty()) return std::nullopt;
+  }
+}
 
 at::Tensor Agreement::enter(const GatherRows& gather, const std::vector<std::int64_t>& members,
                             const runtime::HostCall& call, const at::Tensor& carried) {
@@ -112,7 +105,7 @@ at::Tensor Agreement::agree(const GatherRows& gather, const std::vector<std::int
   const auto known = static_cast<std::int64_t>(lines_.size() - next_);
   words[0] = std::min(known, kMostTold);
   for (std::int64_t i = 0; i < words[0]; ++i) {
-    words[1 + i] = key_of(lines_[next_ + static_cast<std::size_t>(i)]);
+    words[1 + i] = ops::key_of_line(lines_[next_ + static_cast<std::size_t>(i)]);
   }
   const bool is_carried = has_place && carried.defined() &&
                           static_cast<std::int64_t>(carried.nbytes()) <= kCarriedBytes;
@@ -133,8 +126,10 @@ at::Tensor Agreement::agree(const GatherRows& gather, const std::vector<std::int
 void Agreement::fail(const GatherRows& gather, const std::vector<std::int64_t>& members) const {
   std::string text;
   for (std::size_t i = next_; i < lines_.size(); ++i) text += lines_[i] + "\n";
-  base::fail(base::ErrorKind::kRuntime, "replicas are about to exchange different things: ",
-             describe_difference(members, next_ + 1, gather_texts(gather, text)));
+  const auto difference = describe_difference(members, next_ + 1, gather_texts(gather, text));
+  base::internal_check(difference.has_value(), "collectives with one key differ");
+  base::fail(base::ErrorKind::kRuntime,
+             "replicas are about to exchange different things: ", *difference);
 }
 
 }  // namespace torch_xla::aten

@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,5 +36,11 @@ class Agreement {
   std::size_t next_ = 0;            // of these
   std::int64_t agreed_ = 0;         // how many from there on all members are known to have
 };
+
+// The first line of the members' texts, from this number on, in which one differs from the first
+// member, in the words of both; nothing where all are alike.
+std::optional<std::string> describe_difference(const std::vector<std::int64_t>& members,
+                                               std::size_t number,
+                                               const std::vector<std::string>& texts);
 
 }  // namespace torch_xla::aten

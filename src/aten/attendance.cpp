@@ -164,4 +164,32 @@ WatchedExchange::~WatchedExchange() {
   progress_->ended.notify_all();
 }
 
+namespace {
+
+// After an exchange that failed: which members have not failed in it too, a moment later. They have
+// ended, or are elsewhere in their program.
+std::string describe_missing(const Exchange& exchange) {
+  const auto missing = absent_members(exchange, "failed", std::chrono::seconds(2));
+  if (!missing.has_value() || missing->empty()) return {};
+  return base::str("; rank ", joined(*missing), " did not come: it has ended, or is elsewhere");
+}
+
+}  // namespace
+
+void watch(const Exchange& exchange, const std::function<void()>& function) {
+  try {
+    std::optional<WatchedExchange> watched;
+    if (exchange.is_of_all) watched.emplace(exchange);
+    function();
+  } catch (const base::Error&) {
+    throw;
+  } catch (const std::exception& error) {
+    const auto* torch_error = dynamic_cast<const c10::Error*>(&error);
+    base::fail(base::ErrorKind::kRuntime, exchange.op, " of ranks ",
+               base::to_string(*exchange.members), ": ",
+               torch_error != nullptr ? torch_error->what_without_backtrace() : error.what(),
+               exchange.is_of_all ? describe_missing(exchange) : "");
+  }
+}
+
 }  // namespace torch_xla::aten

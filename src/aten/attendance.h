@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -21,6 +22,7 @@ struct Exchange {
   std::size_t place = 0;                                     // of this member among the members
   std::shared_ptr<const std::vector<std::int64_t>> members;  // their ranks in the job
   std::string op;
+  bool is_of_all = true;  // the members
   std::int64_t number = 0;
 };
 
@@ -50,5 +52,9 @@ class WatchedExchange {
   std::shared_ptr<Progress> progress_;  // with the thread that asks, which may outlive this
   std::optional<runtime::WatchedWait> wait_;
 };
+
+// Runs `function`, which may wait for others in the exchange. What it throws says which that was,
+// and who has not come to it.
+void watch(const Exchange& exchange, const std::function<void()>& function);
 
 }  // namespace torch_xla::aten

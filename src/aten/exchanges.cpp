@@ -326,33 +326,6 @@ at::Tensor collective_permute(const at::Tensor& input, at::IntArrayRef sources,
 
 TORCH_LIBRARY_IMPL(xla, CPU, m) { m.impl("collective_permute", collective_permute); }
 
-// After an exchange that failed: which members have not failed in it too, a moment later. They have
-// ended, or are elsewhere in their program.
-std::string describe_missing(const Exchange& exchange) {
-  const auto missing = absent_members(exchange, "failed", std::chrono::seconds(2));
-  if (!missing.has_value() || missing->empty()) return {};
-  return base::str("; rank ", joined(*missing), " did not come: it has ended, or is elsewhere");
-}
-
-// Runs `function`, which may wait for others; what it throws says which exchange that was.
-template <typename Function>
-void watch(const Exchange& exchange, const Function& function) {
-  const bool is_of_all = !is_message(exchange.op);
-  try {
-    std::optional<WatchedExchange> watched;
-    if (is_of_all) watched.emplace(exchange);
-    function();
-  } catch (const base::Error&) {
-    throw;
-  } catch (const std::exception& error) {
-    const auto* torch_error = dynamic_cast<const c10::Error*>(&error);
-    base::fail(base::ErrorKind::kRuntime, exchange.op, " of ranks ",
-               base::to_string(*exchange.members), ": ",
-               torch_error != nullptr ? torch_error->what_without_backtrace() : error.what(),
-               is_of_all ? describe_missing(exchange) : "");
-  }
-}
-
 void finish(std::int64_t device, const runtime::HostCall& call) {
   const std::shared_ptr<Exchanging> exchange = started().take(device);
   const at::Tensor output = tensor_over(call.output(0));
@@ -384,6 +357,7 @@ void run_collective(const runtime::HostCall& call, const c10::OperatorHandle& op
                        .place = static_cast<std::size_t>(group->process_group->getRank()),
                        .members = {group, &group->members},
                        .op = name,
+                       .is_of_all = !is_message(name),
                        .number = is_message(name) ? 0 : ++group->num_exchanges};
   watch(exchange->watched, [&] {
     const Collective collective{*group, device, name, stack};

@@ -17,6 +17,7 @@
 #include "ops/aten_call.h"
 #include "ops/composite.h"
 #include "ops/host_choice.h"
+#include "ops/lines.h"
 #include "ops/lower.h"
 #include "ops/promotion.h"
 #include "ops/regions.h"
@@ -78,30 +79,6 @@ bool runs_in_stored_dtypes(const graph::Entry& entry, std::string_view platform)
   }
 }
 
-// One line for a collective: the operator, what it takes, and behind a tab what is for people and
-// may differ from member to member: sizes, where each sends its own, and where the user called it.
-std::string describe_collective(const graph::Node& node, bool has_own_sizes) {
-  const graph::Entry& entry = *node.entry();
-  std::string text = entry.op->name.substr(entry.op->name.find(':') + 1) + "(";
-  for (std::size_t i = 0; i + 1 < entry.operands.size(); ++i) {  // the last is the token
-    const Shape& shape = entry.operands[i]->shape;
-    if (i > 0) text += ", ";
-    text += has_own_sizes ? base::dtype_info(shape.dtype).short_name : base::to_string(shape);
-  }
-  for (std::size_t i = 0; i + 2 < entry.args.size(); ++i) {  // the last are group and token
-    if (const auto* word = std::get_if<std::string>(&entry.args[i])) text += ", " + *word;
-    if (const auto* number = std::get_if<graph::Number>(&entry.args[i])) {
-      text += base::str(", ", number->constant.to<std::int64_t>());
-    }
-    const auto* dims = std::get_if<Dims>(&entry.args[i]);
-    if (dims != nullptr && !has_own_sizes) text += ", " + base::to_string(*dims);
-  }
-  text += ")";
-  const graph::SourceLine& line = graph::source_line(node.location());
-  if (node.location() != 0) text += base::str("\t", line.frame.file, ":", line.frame.line);
-  return text + "\n";
-}
-
 // The collectives of a trace, by group, and each one's place.
 struct Agreements {
   std::map<std::string, Agreement> by_group;
@@ -116,7 +93,7 @@ Agreements find_agreements(const graph::Trace& trace, const Target& target) {
     if (lowering == nullptr || !lowering->is_collective || lowering->is_between_two) continue;
     const std::string& group = std::get<std::string>(entry.args[entry.args.size() - 2]);
     Agreement& agreement = found.by_group[group];
-    agreement.lines += describe_collective(*trace.steps[i].node, lowering->has_own_sizes);
+    agreement.lines += line_of_collective(*trace.steps[i].node, lowering->has_own_sizes);
     found.places[i] = {&agreement, counts[&agreement]++};
   }
   return found;
