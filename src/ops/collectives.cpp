@@ -1,6 +1,7 @@
 // Collectives: what the members of a group exchange, as PyTorch's functional collectives say it. On
 // the CPU, processes meet in calls of the same operators on CPU tensors (aten/exchanges.cpp), in
-// the dtypes that travel there: one that begins and one that ends, where that is another.
+// the dtypes that travel there: one that begins and one that ends, where that is another. Elsewhere
+// they are StableHLO's (replica_collectives.h), in the same dtypes.
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -12,6 +13,7 @@
 
 #include "ops/aten_call.h"
 #include "ops/promotion.h"
+#include "ops/replica_collectives.h"
 #include "ops/views.h"
 
 namespace torch_xla::ops {
@@ -67,6 +69,8 @@ class Meeting {
       : context_(context), group_(std::move(group)), size_(size_of(group_)), token_(token) {}
 
   std::int64_t size() const { return size_; }
+  // Whether each member may send parts of its own sizes.
+  bool takes_uneven_parts() const { return size_ == 1 || context_.platform == "cpu"; }
   Value token() const { return token_; }
   // Whether there is nobody to give to or take from.
   bool is_alone(const Value& input) const { return size_ == 1 || input.num_elements() == 0; }
@@ -75,6 +79,7 @@ class Meeting {
 
   // The operator's result for its first argument and those between it and the group.
   Value call(const std::string& op, Value input, const Between& between, const Shape& result) {
+    if (context_.replica_groups != nullptr) return exchange(op, input, between);
     const hlo::Values results = emit(op, input, between, {result, token_.type()}, {});
     token_ = results[1];
     return results[0];
@@ -83,7 +88,7 @@ class Meeting {
   // The same, by two calls where that may be.
   Later<Value> start(const std::string& op, Value input, const Between& between,
                      const Shape& result) {
-    Exchanges* const exchanges = context_.exchanges;
+    Exchanges* const exchanges = context_.exchanges;  // null where there are no calls
     if (exchanges == nullptr || input.type().num_bytes() > kMostBytesStarted) {
       return at_once(call(op, input, between, result));
     }
@@ -93,6 +98,17 @@ class Meeting {
   }
 
  private:
+  Value exchange(const std::string& op, Value input, const Between& between) {
+    const auto rows = context_.replica_groups->find(group_);
+    base::internal_check(rows != context_.replica_groups->end(), "'", group_, "' has no replicas");
+    // In their order on each replica: programs of others may be scheduled otherwise.
+    const hlo::Values behind = hlo::optimization_barrier({input, token_});
+    const Value result = exchange_among(rows->second, op, behind[0], between);
+    const Value token = hlo::optimization_barrier({result, behind[1]})[1];
+    token_ = hlo::add(token, hlo::full_like(token, 1.0));
+    return result;
+  }
+
   hlo::Values emit(const std::string& op, Value input, const Between& between,
                    const std::vector<Shape>& results, hlo::Attributes attributes) {
     const graph::Attribute first = graph::Operand{0};
@@ -283,6 +299,13 @@ Later<Value> all_to_all(Meeting& meeting, Value input, Dims output_splits, Dims 
               "all_to_all_single: input_split_sizes add up to ", total(input_splits),
               ", and the first dimension is ", input.dim(0));
   if (meeting.size() == 1) return at_once(input);
+  for (const Dims& splits : {input_splits, output_splits}) {
+    if (meeting.takes_uneven_parts() || splits == Dims(splits.size(), splits[0])) continue;
+    base::fail(base::ErrorKind::kUnimplemented, "all_to_all_single: parts of different sizes, ",
+               base::to_string(splits),
+               ", can't be exchanged by this platform's programs; pad them, "
+               "or call torch.distributed.all_to_all_single, which goes by the host then");
+  }
   return move(meeting, "all_to_all_single", input, {output_splits, input_splits},
               total(output_splits));
 }

@@ -1,11 +1,19 @@
 // What programs are lowered for. `runtime` makes it, in one place (runtime/target.h).
 #pragma once
 
+#include <map>
+#include <string>
 #include <string_view>
+#include <vector>
 
+#include "base/shape.h"
 #include "hlo/builder.h"
 
 namespace torch_xla::ops {
+
+// Of each group that a program's collectives name, its members as numbers of the program's
+// replicas; each replica is in one row, and its place there is its place in its group.
+using ReplicaGroups = std::map<std::string, std::vector<base::Dims>>;
 
 struct Target {
   std::string_view platform = {};  // "cpu", "cuda", ...
@@ -18,6 +26,8 @@ struct Target {
   // The program leaves this process: the numbers that travel with nodes are constants, and what the
   // user marked as one operation becomes one (ops/composite.h).
   bool is_exported = false;
+  // Collectives are StableHLO's, among these; null: calls of the host.
+  const ReplicaGroups* replica_groups = nullptr;
   // Of products of matrices and of convolutions.
   hlo::Precision precision = hlo::Precision::kDefault;
 
