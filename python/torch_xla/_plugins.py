@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 CreateOptions = dict[str, Any]
+Place = tuple[int, int] | None
 
 _log = logging.getLogger("torch_xla")
 
@@ -111,17 +112,35 @@ def _load(point: EntryPoint) -> Any:
     return plugin() if isinstance(plugin, type) else plugin
 
 
-def _spec_of(plugin: Any) -> tuple[str, CreateOptions]:
-    # Before the client is made, as the plugin may set environment variables that it reads.
-    getattr(plugin, "configure_single_process", lambda: None)()
+def needs_coordinator(device: str) -> bool:
+    """Whether processes of one job find each other by our store: a plugin in Python says so."""
+    plugin = registered(device)
+    return plugin is None or bool(getattr(plugin, "requires_xla_coordinator", bool)())
+
+
+def _configure(plugin: Any, place: Place) -> None:
+    """Before the client is made: the plugin may set environment variables that it reads."""
+    if place is None or not hasattr(plugin, "configure_multiprocess"):
+        getattr(plugin, "configure_single_process", lambda: None)()
+        return
+    number, count = place
+    able = plugin.configure_multiprocess(number, count)
+    if able != count:
+        raise RuntimeError(
+            f"{type(plugin).__name__} can run {able} processes on this host, and there are {count}"
+        )
+
+
+def _spec_of(plugin: Any, place: Place) -> tuple[str, CreateOptions]:
+    _configure(plugin, place)
     options = getattr(plugin, "client_create_options", dict)
     return str(plugin.library_path()), dict(options())
 
 
-def _from_entry_point(point: EntryPoint) -> tuple[str, CreateOptions]:
+def _from_entry_point(point: EntryPoint, place: Place) -> tuple[str, CreateOptions]:
     if point.group != _OUR_GROUP:
         return _library_in(point.value.split(":")[0]), {}
-    return _spec_of(_load(point))
+    return _spec_of(_registered.setdefault(point.name.upper(), _load(point)), place)
 
 
 def _library_for(device: str) -> str:
@@ -166,14 +185,14 @@ def _serving(device: str) -> EntryPoint | None:
     return chosen
 
 
-def _installed(device: str) -> tuple[str, CreateOptions] | None:
+def _installed(device: str, place: Place) -> tuple[str, CreateOptions] | None:
     if settings.dynamic_plugins and device in _registered:
-        return _spec_of(_registered[device])
+        return _spec_of(_registered[device], place)
     path = _library_for(device)
     if path:
         return path, {}
     point = _serving(device)
-    return _from_entry_point(point) if point is not None else None
+    return _from_entry_point(point, place) if point is not None else None
 
 
 def _is_present(device: str) -> bool:
@@ -195,8 +214,9 @@ def _kind_by_name(path: str) -> str:
     return next(serving, "")
 
 
-def resolve() -> tuple[str, str, CreateOptions]:
-    """The device type, the plugin's path and the client's options. Loads no plugin.
+def resolve(place: Place = None) -> tuple[str, str, CreateOptions]:
+    """The device type, the plugin's path and the client's options. Loads no plugin. Of several
+    processes on this host, `place` is the number of this one, and how many they are.
 
     The type is "" where `PJRT_LIBRARY_PATH` alone names a library that is not known by its name:
     the plugin's platform says it then.
@@ -217,7 +237,7 @@ def resolve() -> tuple[str, str, CreateOptions]:
             "PJRT_DEVICE is not set, and PJRT_SELECT_DEFAULT_DEVICE=0 says not to choose one"
         )
     for device in [wanted] if wanted else filter(_is_present, _PREFERENCE):
-        found = _installed(device)
+        found = _installed(device, place)
         if found is not None:
             if not wanted:
                 _log.info("PJRT_DEVICE is not set; using %s", device)

@@ -104,7 +104,7 @@ def use_spmd(auto: bool = False) -> None:
     if not isinstance(auto, bool):
         raise TypeError(f"use_spmd: auto must be a bool, got {auto!r}")
     if not is_spmd():
-        spanning_client.span_processes()
+        spanning_client.check_may_span()
     start.use_spmd(auto)
     annotated_parameters.install()
     optimizer_states.install()

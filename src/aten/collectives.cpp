@@ -93,9 +93,12 @@ void CollectiveKernel::operator()(const c10::OperatorHandle& handle, c10::Dispat
   const at::Tensor token = collective_token(device_of_arguments(arguments).ordinal());
   const std::string& op = handle.operator_name().name;
   const std::string group = group_named(name_of_group(stack->back()), op);
-  TORCH_CHECK_NOT_IMPLEMENTED(group.ends_with("/1") || runtime::has_host_kernels(), op,
-                              ": processes with devices of the platform '", runtime::platform(),
-                              "' can't exchange anything yet");
+  const runtime::Client& client = runtime::client();
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      group.ends_with("/1") || client.has_host_kernels() || client.spans_processes(), op,
+      ": the devices of the platform '", client.platform(), "' can't exchange between ",
+      runtime::device_count() > 1 ? "threads" : "processes",
+      ": its plugin has shown this process no devices of others");
   if (reduction_argument_.has_value()) {
     c10::IValue& reduction = (*stack)[stack->size() - 1 - group_argument_ + *reduction_argument_];
     reduction = text_of_reduction(reduction);

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <utility>
 
+#include "aten/program_meetings.h"
 #include "base/error.h"
 
 namespace torch_xla::aten {
@@ -16,7 +17,8 @@ namespace {
 class Groups {
  public:
   void add(const std::string& name, const std::string& group,
-           const std::vector<std::int64_t>& members, std::int64_t device) {
+           const std::vector<std::int64_t>& members, std::int64_t device,
+           c10::intrusive_ptr<c10d::Store> partitions) {
     if (name_known(name, group, device)) return;
     are_any_ = true;
     std::string process_group = process_group_name(group, device);
@@ -27,10 +29,15 @@ class Groups {
       meeting = c10d::resolve_process_group(process_group);
       // Waits for the others, without the lock that their programs' calls may need here.
       memory = HostMemory::of(*meeting);
+      if (partitions != nullptr) {
+        const auto place = static_cast<std::size_t>(meeting->getRank());
+        say_members(*partitions, group, members, members.at(place));
+      }
     }
     const std::lock_guard lock(mutex_);
-    groups_[{group, device}] = std::make_shared<Group>(
-        Group{members, std::move(process_group), std::move(meeting), std::move(memory)});
+    groups_[{group, device}] =
+        std::make_shared<Group>(Group{members, std::move(process_group), std::move(meeting),
+                                      std::move(memory), std::move(partitions)});
   }
   void remove_of(std::int64_t device) {
     const std::lock_guard lock(mutex_);
@@ -84,8 +91,9 @@ Groups& groups() {
 }  // namespace
 
 void add_group(const std::string& name, const std::string& group,
-               const std::vector<std::int64_t>& members, std::int64_t device) {
-  groups().add(name, group, members, device);
+               const std::vector<std::int64_t>& members, std::int64_t device,
+               c10::intrusive_ptr<c10d::Store> partitions) {
+  groups().add(name, group, members, device, std::move(partitions));
 }
 
 void forget_groups_of(std::int64_t device) { groups().remove_of(device); }

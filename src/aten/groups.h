@@ -19,6 +19,8 @@ struct Group {
   std::string process_group_name;
   c10::intrusive_ptr<c10d::ProcessGroup> process_group;  // null: it has one member
   std::shared_ptr<HostMemory> memory;                    // null: members are not on one host
+  // Where all processes of the job say who is in their groups; null in threads.
+  c10::intrusive_ptr<c10d::Store> partitions = {};
   // The token orders what follows.
   Agreement agreement = {};
   std::int64_t num_exchanges = 0;
@@ -27,9 +29,10 @@ struct Group {
 // Lets collectives name a group by `name`. Programs name it `group`: a number that this process
 // gave it and how many members it has, "0/4". `members` are their ranks in the job, one of which is
 // that of `device` of this process. Where they are several, they meet in the process group that
-// c10d knows by `process_group_name(group, device)`.
+// c10d knows by `process_group_name(group, device)`. `partitions` is as in `Group`.
 void add_group(const std::string& name, const std::string& group,
-               const std::vector<std::int64_t>& members, std::int64_t device);
+               const std::vector<std::int64_t>& members, std::int64_t device,
+               c10::intrusive_ptr<c10d::Store> partitions);
 // Forgets that device's part in its groups.
 void forget_groups_of(std::int64_t device);
 std::string process_group_name(const std::string& group, std::int64_t device);

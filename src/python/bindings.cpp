@@ -19,6 +19,7 @@
 #include "aten/generator.h"
 #include "aten/groups.h"
 #include "aten/inspect.h"
+#include "aten/program_meetings.h"
 #include "aten/registration.h"
 #include "aten/storage.h"
 #include "aten/tensor.h"
@@ -31,6 +32,7 @@
 #include "runtime/executor.h"
 #include "runtime/persistent_cache.h"
 #include "runtime/programs.h"
+#include "runtime/replica_programs.h"
 
 namespace py = pybind11;
 using namespace torch_xla;  // NOLINT(google-build-using-namespace): this file binds all of it
@@ -90,7 +92,8 @@ runtime::PluginSpec resolve_plugin(const py::function& resolver) {
 }
 
 void bind_runtime(py::module_& m) {
-  m.def("_add_group", &aten::add_group, py::call_guard<python::WithoutLock>());
+  m.def("_add_group", &aten::add_group, py::arg("name"), py::arg("group"), py::arg("members"),
+        py::arg("device"), py::arg("partitions") = nullptr, py::call_guard<python::WithoutLock>());
   m.def("_remove_groups_of", &aten::remove_groups_of, py::call_guard<python::WithoutLock>());
   m.def("_has_groups", &aten::has_groups);
   m.def("_meets_others", &aten::meets_others);
@@ -107,10 +110,18 @@ void bind_runtime(py::module_& m) {
     auto* const kept = new py::function(std::move(resolver));
     runtime::set_plugin_resolver([kept] { return resolve_plugin(*kept); });
   });
+  aten::install_program_meetings();
   runtime::set_determinism([] { return at::globalContext().deterministicAlgorithms(); });
   const auto release = py::call_guard<python::WithoutLock>();
   m.def("_xla_runtime_is_initialized", &runtime::is_initialized);
   m.def("_device_count", &runtime::device_count, release);
+  m.def("_spans_processes", [] { return runtime::client().spans_processes(); }, release);
+  m.def(
+      "_replicas_run_one_program",
+      [] {
+        return runtime::client().spans_processes() && runtime::run_one_program(runtime::client());
+      },
+      release);
   m.def("_device_count_upper_bound", &runtime::device_count_upper_bound);
   m.def("_device_type", [] { return runtime::client().device_type(); }, release);
   m.def("_platform", [] { return runtime::platform(); }, release);

@@ -152,6 +152,7 @@ Client::Client(PluginSpec spec, std::shared_ptr<pjrt::Client> client)
     : spec_(std::move(spec)),
       client_(std::move(client)),
       platform_(client_->platform_name()),
+      spans_processes_(client_->devices().size() > client_->addressable_devices().size()),
       has_host_kernels_(register_host_kernels(*client_)),
       programs_(std::make_unique<Programs>(*this)) {
   std::transform(platform_.begin(), platform_.end(), platform_.begin(),

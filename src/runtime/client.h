@@ -47,6 +47,8 @@ class Client : public std::enable_shared_from_this<Client> {
   // What lowerings and options are chosen by, in lower case: "cpu", "cuda".
   const std::string& platform() const { return platform_; }
   pjrt::Client& pjrt_client() const { return *client_; }
+  // Whether there are devices of other processes.
+  bool spans_processes() const { return spans_processes_; }
   // Whether programs may call our kernels by name (host_kernels.h).
   bool has_host_kernels() const { return has_host_kernels_; }
   Programs& programs() const { return *programs_; }
@@ -67,6 +69,7 @@ class Client : public std::enable_shared_from_this<Client> {
   PluginSpec spec_;
   std::shared_ptr<pjrt::Client> client_;
   std::string platform_;
+  bool spans_processes_ = false;
   bool has_host_kernels_ = false;
   // None is ever freed: tensors point to them until the process ends.
   std::vector<Device*> devices_;

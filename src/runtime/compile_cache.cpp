@@ -135,16 +135,15 @@ bool CompileCache::replace_quick(const base::Hash128& key, const CompiledProgram
   return true;
 }
 
-SeenNumbersPtr CompileCache::see_numbers(const graph::Trace& trace, bool are_of_replica) {
+SeenNumbersPtr CompileCache::see_numbers(const graph::Trace& trace, NumbersOf of) {
   std::vector<SeenNumbersPtr> evicted;
   const std::lock_guard lock(mutex_);
   if (SeenNumbersPtr* const seen = numbers_.find(trace.relaxed_key)) {
     if (SeenNumbersPtr now = (*seen)->with(trace)) *seen = std::move(now);
     return *seen;
   }
-  return numbers_.insert(trace.relaxed_key,
-                         std::make_shared<const SeenNumbers>(trace, are_of_replica), max_size(),
-                         evicted);
+  return numbers_.insert(trace.relaxed_key, std::make_shared<const SeenNumbers>(trace, of),
+                         max_size(), evicted);
 }
 
 void CompileCache::clear() {

@@ -9,6 +9,7 @@
 #include <future>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -21,6 +22,14 @@
 #include "runtime/tiers.h"
 
 namespace torch_xla::runtime {
+
+// What the members of one group compare before they launch programs: in turn, keys of what they are
+// to do together, with a line about each for people.
+struct ReplicaMeeting {
+  std::string group;
+  std::vector<std::int64_t> keys;
+  std::vector<std::string> lines;
+};
 
 // An executable and how to feed it: as `ops::Program`, without the text.
 struct CompiledProgram {
@@ -38,6 +47,9 @@ struct CompiledProgram {
   std::size_t kept_bytes = 0;
   // Null if it was compiled with all optimizations.
   std::shared_ptr<QuickProgram> quick = nullptr;
+  // Of a program that replicas launch together (replica_programs.h): what they compare. Empty of
+  // others.
+  std::vector<ReplicaMeeting> meetings = {};
 };
 using CompiledProgramPtr = std::shared_ptr<const CompiledProgram>;
 
@@ -81,7 +93,7 @@ class CompileCache {
   bool replace_quick(const base::Hash128& key, const CompiledProgramPtr& program);
 
   // What was seen of the numbers of the trace's graph, those of the trace included.
-  SeenNumbersPtr see_numbers(const graph::Trace& trace, bool are_of_replica);
+  SeenNumbersPtr see_numbers(const graph::Trace& trace, NumbersOf of);
 
   void clear();
   std::size_t size() const;

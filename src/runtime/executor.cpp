@@ -21,6 +21,7 @@
 #include "runtime/plan.h"
 #include "runtime/platform_options.h"
 #include "runtime/programs.h"
+#include "runtime/replica_programs.h"
 #include "runtime/uncompiled.h"
 
 namespace torch_xla::runtime {
@@ -131,12 +132,12 @@ FoundProgram begin_finding(Launch& launch, Plan& plan, const Run& observed,
   compiling(launch, observed, [&] {
     if (is_observed()) [[unlikely]]
       observe_graph(observed);
-    ProgramSpec spec = spec_of(*launch.device, plan.trace.leaves, launch.donations);
+    ProgramSpec spec = spec_with_replicas(*launch.device, plan.trace, launch.donations);
     for (const ArrayPtr& output : launch.outputs) {
       if (output->sharding() != nullptr) spec.results.push_back(output->sharding());
     }
     const bool may_be_bounded = launch.device->num_devices() == 1 && !plan.trace.steps.empty() &&
-                                launch.device->placement().is_portable();
+                                spec.placement.is_portable();
     found = client().programs().find(
         plan.trace, std::move(spec), [&] { uncompiled.list(); }, may_be_bounded);
     plan.numbers = found.numbers;
@@ -262,26 +263,33 @@ std::optional<GraphCall> call_of(const Plan& plan) {
   const graph::Trace& trace = plan.trace;
   const bool is_alone = trace.steps.size() == 1 && trace.leaves.size() == trace.sources.size();
   // Of a program on several devices the arguments' shardings would have to be compared, too.
-  const bool is_portable = plan.outputs[0]->device().placement().is_portable();
-  if (!is_alone || !is_portable || !trace.numbers.empty()) return std::nullopt;
+  const auto is_portable = [&] {
+    return spec_with_replicas(plan.outputs[0]->device(), trace).placement.is_portable();
+  };
+  if (!is_alone || !trace.numbers.empty() || !is_portable()) return std::nullopt;
   GraphCall call{.key = trace.strict_key, .program = describe(trace), .outputs = {}};
   for (const ArrayPtr& output : plan.outputs) call.outputs.push_back(output->shape());
   return call;
 }
 
-FindCut cut_at_layers(const Device& device) {
-  if (!base::settings().layer_programs() || device.num_devices() > 1) return nullptr;
-  return [&programs = client().programs()](const graph::Trace& trace, std::size_t num_new) {
-    return programs.layer_cuts().find(trace, num_new);
+FindCut cut_always(const Device& device) {
+  if (device.num_devices() > 1) return nullptr;
+  const bool at_groups = client().spans_processes();
+  const bool at_layers = base::settings().layer_programs();
+  if (!at_groups && !at_layers) return nullptr;
+  return [&device, at_groups, at_layers](const graph::Trace& trace, std::size_t num_new) {
+    GraphCut cut = at_groups ? cut_at_groups(client(), device, trace) : GraphCut();
+    if (!cut.is_empty() || !at_layers) return cut;
+    return client().programs().layer_cuts().find(trace, num_new);
   };
 }
 
 FindCut cut_for_read(const Device& device) {
-  FindCut at_layers = cut_at_layers(device);
-  if (!base::settings().graph_cuts() || device.num_devices() > 1) return at_layers;
-  return [at_layers = std::move(at_layers), &programs = client().programs()](
-             const graph::Trace& trace, std::size_t num_new) {
-    GraphCut cut = at_layers ? at_layers(trace, num_new) : GraphCut();
+  FindCut always = cut_always(device);
+  if (!base::settings().graph_cuts() || device.num_devices() > 1) return always;
+  return [always = std::move(always), &programs = client().programs()](const graph::Trace& trace,
+                                                                       std::size_t num_new) {
+    GraphCut cut = always ? always(trace, num_new) : GraphCut();
     return cut.is_empty() ? programs.graph_cuts().find(trace) : cut;
   };
 }
@@ -302,7 +310,7 @@ void compute_parts(Device& device, GraphCut cut, std::string_view where) {
 // Plans a barrier. Where a part of it fails, all is computed as one: the failure is told then, and
 // what can be computed without it is.
 Plan plan_barrier(Device& device, std::string_view where) {
-  Plan plan = plan_sync(device, cut_at_layers(device));
+  Plan plan = plan_sync(device, cut_always(device));
   if (plan.cut.is_empty()) return plan;
   try {
     compute_parts(device, std::move(plan.cut), where);

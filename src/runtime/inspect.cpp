@@ -38,7 +38,7 @@ std::string pending_graph_key(Device& device, std::span<const graph::Value> valu
 
 std::map<std::string, std::int64_t> estimate_memory(Device& device) {
   const Preview preview = preview_sync(device);
-  ProgramSpec spec = spec_of(device, preview.trace.leaves, preview.donations);
+  ProgramSpec spec = spec_with_replicas(device, preview.trace, preview.donations);
   spec.results = preview.shardings;
   return memory_of(*await_program(client().programs().find(preview.trace, spec)));
 }
@@ -46,7 +46,8 @@ std::map<std::string, std::int64_t> estimate_memory(Device& device) {
 std::map<std::string, std::int64_t> estimate_memory(Device& device,
                                                     std::span<const graph::Value> values) {
   const graph::Trace trace = trace_of(device, values);
-  return memory_of(*await_program(client().programs().find(trace, spec_of(device, trace.leaves))));
+  return memory_of(
+      *await_program(client().programs().find(trace, spec_with_replicas(device, trace))));
 }
 
 std::string last_program_key() {

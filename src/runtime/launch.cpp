@@ -11,6 +11,7 @@
 #include "pjrt/client.h"
 #include "runtime/device.h"
 #include "runtime/origin.h"
+#include "runtime/replica_programs.h"
 
 namespace torch_xla::runtime {
 namespace {
@@ -230,12 +231,23 @@ pjrt::ExecuteResult Launch::execute() {
   description.num_donated = donations.size() - non_donatable_.size();
   pjrt::ExecuteOptions options;
   options.non_donatable_input_indices = non_donatable_;
-  if (device->placement().is_portable()) options.execute_device = &device->any_pjrt_device();
+  ReplicaLaunch together(*program, *device);
+  if (device->placement().is_portable() && !together.is_needed()) {
+    options.execute_device = &device->any_pjrt_device();
+  }
   options.call_location = description.where.empty() ? nullptr : description.where.c_str();
   options.want_events = true;
   if (device->spans_processes()) options.launch_id = device->next_launch_id();
   if (program->quick != nullptr) program->quick->count_launch();
-  return program->executable->execute(buffers, options, device->pjrt_devices().size());
+  if (!together.is_needed()) {
+    return program->executable->execute(buffers, options, device->pjrt_devices().size());
+  }
+  has_met_ = true;
+  options.launch_id = together.begin();
+  pjrt::ExecuteResult result =
+      program->executable->execute(buffers, options, device->pjrt_devices().size());
+  together.finish();
+  return result;
 }
 
 void Launch::set_outputs(pjrt::ExecuteResult& result) {
@@ -257,6 +269,7 @@ base::Dims Launch::room(std::size_t root) const {
 }
 
 void Launch::fail(const std::exception_ptr& error) {
+  const bool is_missed = program != nullptr && !has_met_;
   OriginPtr origin;
   if (may_run_again()) origin = make_origin(*device, std::move(recipe), inputs);
   if (!inputs.empty()) {
@@ -271,7 +284,8 @@ void Launch::fail(const std::exception_ptr& error) {
   }
   outputs.clear();
   release();
-  program.reset();
+  const CompiledProgramPtr missed = std::exchange(program, nullptr);
+  if (is_missed) ReplicaLaunch(*missed, *device).miss();
 }
 
 }  // namespace torch_xla::runtime

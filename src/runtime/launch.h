@@ -56,6 +56,7 @@ struct Launch {
   // Inputs of `donations` that the program may not take, in their order.
   std::vector<std::int64_t> non_donatable_;
   std::vector<graph::DataPtr> taken_;
+  bool has_met_ = false;  // the other replicas
   // Copies of inputs whose memory has not the room that the program expects.
   std::vector<pjrt::Buffer> converted_;
 

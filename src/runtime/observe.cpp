@@ -277,10 +277,10 @@ std::string print_graph(const Device& device, const graph::Trace& trace, GraphFo
   if (format == GraphFormat::kText) return graph::to_text(trace);
   if (format == GraphFormat::kDot) return graph::to_dot(trace);
   const std::size_t num_devices = device.num_devices();
-  const ProgramSpec spec = spec_of(device, trace.leaves);
-  std::string program = ops::lower(trace, target_of(client(), num_devices > 1), {}, {},
-                                   {num_devices, spec.inputs, results})
-                            .text;
+  const ProgramSpec spec = spec_with_replicas(device, trace);
+  std::string program =
+      ops::lower(trace, target_of(client(), spec), {}, {}, {num_devices, spec.inputs, results})
+          .text;
   if (format == GraphFormat::kStableHlo) return program;
   return hlo_text(program, base::settings().dump_post_optimizations());
 }

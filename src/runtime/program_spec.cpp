@@ -2,6 +2,7 @@
 #include "runtime/program_spec.h"
 
 #include <cstdint>
+#include <string_view>
 
 namespace torch_xla::runtime {
 namespace {
@@ -13,9 +14,10 @@ void add_shardings(base::Hasher& hasher, const std::vector<const base::Sharding*
   }
 }
 
-void add_numbers(base::Hasher& hasher, const std::vector<int>& numbers) {
+template <typename Numbers>
+void add_numbers(base::Hasher& hasher, const Numbers& numbers) {
   hasher.add(numbers.size());
-  for (const int number : numbers) hasher.add(static_cast<std::uint64_t>(number));
+  for (const auto number : numbers) hasher.add(static_cast<std::uint64_t>(number));
 }
 
 }  // namespace
@@ -32,6 +34,12 @@ base::Hash128 key_of(const ProgramSpec& spec) {
   add_shardings(hasher, spec.results);
   hasher.add(static_cast<std::uint64_t>(spec.placement.num_partitions));
   add_numbers(hasher, spec.placement.device_assignment);
+  hasher.add(spec.replica_groups.size());
+  for (const auto& [name, rows] : spec.replica_groups) {
+    hasher.add(std::string_view(name));
+    hasher.add(rows.size());
+    for (const base::Dims& row : rows) add_numbers(hasher, row);
+  }
   hasher.add(spec.may_be_quick ? 1 : 0);
   return hasher.finish();
 }

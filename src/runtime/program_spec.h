@@ -8,11 +8,11 @@
 #include "base/hash.h"
 #include "base/sharding.h"
 #include "ops/lower.h"
+#include "ops/target.h"
 
 namespace torch_xla::runtime {
 
-// On which devices a program runs. With whom it meets in collectives is said by the graph, each of
-// whose collectives names its group, hence by its key.
+// On which devices a program runs.
 struct Placement {
   // Over how many devices each replica is partitioned.
   int num_partitions = 1;
@@ -38,6 +38,9 @@ struct ProgramSpec {
   std::vector<const base::Sharding*> inputs = {};
   std::vector<const base::Sharding*> results = {};
   Placement placement = {};
+  // Of the graph's collectives, if they are the plugin's. Else calls of the host find their groups
+  // by the names that the graph has for them, hence its key.
+  ops::ReplicaGroups replica_groups = {};
   // Whether it may be compiled quickly first (tiers.h). Part of the key, so that who asks for all
   // optimizations, as for results that are the same in each run, gets them.
   bool may_be_quick = false;

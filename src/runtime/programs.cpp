@@ -17,6 +17,7 @@
 #include "runtime/device.h"
 #include "runtime/observe.h"
 #include "runtime/platform_options.h"
+#include "runtime/replica_programs.h"
 #include "runtime/target.h"
 
 namespace torch_xla::runtime {
@@ -42,7 +43,7 @@ ops::Program lower(const Client& client, const graph::Trace& trace, const Progra
   static base::Metric& time = base::metric("LoweringTime");
   const base::TimedSection timed(time);
   const auto num_devices = static_cast<std::size_t>(spec.placement.num_partitions);
-  ops::Target target = target_of(client, num_devices > 1);
+  ops::Target target = target_of(client, spec);
   target.has_locations = has_locations;
   return ops::lower(trace, target, spec.donations, numbers,
                     {num_devices, spec.inputs, spec.results}, bounds);
@@ -84,6 +85,7 @@ Compiled counted(Compiled compiled) {
 struct Programs::Lowered {
   Compilation compilation;
   ops::Program program;  // without its text
+  std::vector<ReplicaMeeting> meetings;
 
   CompiledProgram with(Compiled compiled) const {
     CompiledProgram result = program_of(compilation, std::move(compiled));
@@ -91,6 +93,7 @@ struct Programs::Lowered {
     result.ints = program.ints;
     result.input_dims = program.leaves;
     result.output_dims = program.roots;
+    result.meetings = meetings;
     return result;
   }
 };
@@ -105,6 +108,13 @@ ProgramSpec spec_of(const Device& device, std::span<const graph::DataPtr> inputs
   for (const graph::DataPtr& input : inputs) {
     spec.inputs.push_back(static_cast<const Array&>(*input).sharding());
   }
+  return spec;
+}
+
+ProgramSpec spec_with_replicas(const Device& device, const graph::Trace& trace,
+                               std::span<const ops::Donation> donations) {
+  ProgramSpec spec = spec_of(device, trace.leaves, donations);
+  place_replicas(client(), device, trace, spec);
   return spec;
 }
 
@@ -129,8 +139,8 @@ CompileCache::Compile Programs::begin_compiling(const graph::Trace& trace, const
     known_as = std::exchange(program.text, lower(client_, trace, spec, numbers, true, bounds).text);
   }
   Compilation compilation(client_.shared_from_this(), spec, std::move(program.text), known_as);
-  const auto lowered =
-      std::make_shared<const Lowered>(Lowered{std::move(compilation), std::move(program)});
+  const auto lowered = std::make_shared<const Lowered>(
+      Lowered{std::move(compilation), std::move(program), meetings_of(client_, trace, spec)});
   return [this, lowered, key = key_of(spec), tier = spec.may_be_quick ? Tier::kFirst : Tier::kOnly,
           num_donations = spec.donations.size(), start, seconds] {
     Compiled compiled = counted(lowered->compilation.run(tier));
@@ -215,8 +225,11 @@ bool Programs::find_bounded(const graph::Trace& trace, ProgramSpec spec,
 
 FoundProgram Programs::find(const graph::Trace& trace, ProgramSpec spec,
                             const std::function<void()>& before_compiling, bool may_be_bounded) {
-  const SeenNumbersPtr seen =
-      trace.numbers.empty() ? nullptr : cache_.see_numbers(trace, is_replica.load());
+  const bool are_alike = !spec.replica_groups.empty() && run_one_program(client_);
+  const NumbersOf of = are_alike           ? NumbersOf::kReplicasOfOneProgram
+                       : is_replica.load() ? NumbersOf::kReplica
+                                           : NumbersOf::kOneProcess;
+  const SeenNumbersPtr seen = trace.numbers.empty() ? nullptr : cache_.see_numbers(trace, of);
   const auto key_with = [&](const base::Hash128& graph_key) {
     spec.program = seen == nullptr ? graph_key : seen->key_with(graph_key);
     return key_of(spec);

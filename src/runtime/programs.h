@@ -31,6 +31,9 @@ class Device;
 // are whole on each of the device's devices, unless that is changed.
 ProgramSpec spec_of(const Device& device, std::span<const graph::DataPtr> inputs,
                     std::span<const ops::Donation> donations = {});
+// The same, by the trace whose leaves they are: with the replicas that it meets.
+ProgramSpec spec_with_replicas(const Device& device, const graph::Trace& trace,
+                               std::span<const ops::Donation> donations = {});
 
 // A program that is there or on its way.
 struct FoundProgram {

@@ -32,7 +32,7 @@ std::vector<std::size_t> arguments_of_slots(const graph::Entry& entry) {
 
 }  // namespace
 
-SeenNumbers::SeenNumbers(const graph::Trace& trace, bool are_of_replica)
+SeenNumbers::SeenNumbers(const graph::Trace& trace, NumbersOf of)
     : first_(trace.numbers), is_data_(trace.is_data), has_split_(trace.numbers.size()) {
   using Place =
       std::tuple<const graph::Op*, std::size_t, base::DType, graph::SlotMode, std::uint64_t>;
@@ -44,8 +44,9 @@ SeenNumbers::SeenNumbers(const graph::Trace& trace, bool are_of_replica)
     for (std::size_t i = 0; i < entry.slots.size(); ++i) {
       const auto number = static_cast<std::uint32_t>(same_as_.size());
       const graph::Slot& slot = entry.slots[i];
-      // Offsets and exponents seldom come of the replica's number, and cost more as data.
-      const bool is_of_replica = are_of_replica && slot.mode != graph::SlotMode::kPromotable;
+      const bool is_of_replica =
+          of == NumbersOf::kReplicasOfOneProgram ||
+          (of == NumbersOf::kReplica && slot.mode != graph::SlotMode::kPromotable);
       if (is_of_replica) is_data_[number] = true;
       const bool is_own =
           graph::is_key(slot) || (is_of_replica && slot.dtype == base::DType::kInt64);

@@ -15,14 +15,17 @@ namespace torch_xla::runtime {
 class SeenNumbers;
 using SeenNumbersPtr = std::shared_ptr<const SeenNumbers>;
 
+// Of a process that is one of several, numbers are data, 0 and 1 too, and integers equal to none:
+// they may come of the replica's own number, and others have others. Offsets and exponents seldom
+// do, and cost more as data, which they are where replicas run one program.
+enum class NumbersOf : std::uint8_t { kOneProcess, kReplica, kReplicasOfOneProgram };
+
 // Immutable. Traces given to one object must have one relaxed key.
 class SeenNumbers {
  public:
   // Equal are numbers of one type and mode with the same bits in one argument of calls of one
-  // operator: those of others are equal by chance. Random keys are equal to none. With
-  // `are_of_replica`, as of a process that is one of several, numbers are data, 0 and 1 too, and
-  // integers equal to none: they may come of the replica's own number, and others have others.
-  explicit SeenNumbers(const graph::Trace& trace, bool are_of_replica = false);
+  // operator: those of others are equal by chance. Random keys are equal to none.
+  explicit SeenNumbers(const graph::Trace& trace, NumbersOf of = NumbersOf::kOneProcess);
 
   // What holds now that the trace came, too; null if that is what this says. Equalities only ever
   // go. Numbers that part do so by their values, and if some of these part again, all of them do.

@@ -11,6 +11,7 @@
 namespace torch_xla {
 namespace {
 
+using runtime::NumbersOf;
 using runtime::SeenNumbers;
 using runtime::SeenNumbersPtr;
 using testing::f32;
@@ -116,7 +117,7 @@ TEST(a_constant_that_changed_is_data_with_those_that_changed_with_it) {
 }
 
 TEST(no_number_of_a_replica_is_a_constant_and_no_integer_equal_to_another) {
-  const SeenNumbers floats(scaled_by({0, 1, 1}, graph::SlotMode::kNumber), true);
+  const SeenNumbers floats(scaled_by({0, 1, 1}, graph::SlotMode::kNumber), NumbersOf::kReplica);
   EXPECT(floats.is_data() == std::vector<bool>(3, true));
   EXPECT(floats.same_as() == (Places{0, 1, 1}));
   EXPECT(floats.with(scaled_by({7, 8, 8}, graph::SlotMode::kNumber)) == nullptr);
@@ -125,11 +126,14 @@ TEST(no_number_of_a_replica_is_a_constant_and_no_integer_equal_to_another) {
   const graph::Entry* const scale = testing::entry_for("scaled by an integer", entry);
   const graph::Value once = testing::call(scale, {testing::leaf(f32({4}))}, {1});
   const std::vector<graph::Value> roots = {testing::call(scale, {once}, {1})};
-  EXPECT(SeenNumbers(graph::walk(roots), true).is_data() == std::vector<bool>(2, true));
-  EXPECT(SeenNumbers(graph::walk(roots), true).same_as() == (Places{0, 1}));
+  EXPECT(SeenNumbers(graph::walk(roots), NumbersOf::kReplica).is_data() ==
+         std::vector<bool>(2, true));
+  EXPECT(SeenNumbers(graph::walk(roots), NumbersOf::kReplica).same_as() == (Places{0, 1}));
   EXPECT(SeenNumbers(graph::walk(roots)).same_as() == (Places{0, 0}));
-  const SeenNumbers offsets(scaled_by({1, 1}, graph::SlotMode::kPromotable), true);
-  EXPECT(offsets.is_data() == std::vector<bool>(2, false));
+  const graph::Trace by_offsets = scaled_by({1, 1}, graph::SlotMode::kPromotable);
+  EXPECT(SeenNumbers(by_offsets, NumbersOf::kReplica).is_data() == std::vector<bool>(2, false));
+  EXPECT(SeenNumbers(by_offsets, NumbersOf::kReplicasOfOneProgram).is_data() ==
+         std::vector<bool>(2, true));
 }
 
 }  // namespace

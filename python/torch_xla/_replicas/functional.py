@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torch_xla._replicas import meetings
+from torch_xla import _XLAC
+from torch_xla._replicas import meetings, senders
 from torch_xla._replicas.meetings import Group
 
 _OPS = torch.ops._c10d_functional
@@ -97,15 +98,43 @@ def all_to_all(
     return result
 
 
+def all_to_all_of_own_sizes(
+    tensor: Tensor, output_sizes: Sequence[int], input_sizes: Sequence[int], group: str
+) -> Tensor:
+    """The same, by the host where a plugin's collectives have parts of one size alone: what sizes
+    the others give this member can't know."""
+    if not _goes_by_host(tensor):
+        return all_to_all(tensor, output_sizes, input_sizes, group)
+    received = all_to_all(tensor.cpu(), output_sizes, input_sizes, group).to(tensor.device)
+    compute_apart(received)
+    return received
+
+
 def broadcast_(tensor: Tensor, root: int, group: str) -> None:
     """Replace the tensor by that of the member `root`."""
     _call(_OPS.broadcast_, tensor, root, group)
+
+
+def _goes_by_host(tensor: Tensor) -> bool:
+    """Whether a message of the device goes by the host, at the call: where programs exchange by
+    the plugin's collectives, of which all members are part."""
+    return tensor.device.type == "xla" and _XLAC._spans_processes()
+
+
+def compute_apart(received: Tensor) -> None:
+    """So that a message is no part of the next program, where all replicas must run that."""
+    if received.device.type == "xla" and _XLAC._replicas_run_one_program():
+        _XLAC._materialize([received])
 
 
 def _message(what: str, tensor: Tensor, peer: int, tag: int, group: Group) -> int:
     """The tag with which it travels. Two members alone know of a message, so that CPU tensors go
     by the group's own process group, which all have."""
     if not _is_on_cpu(what, [tensor]):
+        return tag
+    if peer == OF_CHANNEL:
+        meetings.launch_recorded()
+        meetings.register_again(group.name)
         return tag
     if not 0 <= tag < _NUM_TAGS:
         raise ValueError(f"{what}: tag must be from 0 to {_NUM_TAGS - 1}, got {tag}")
@@ -120,11 +149,25 @@ def _message(what: str, tensor: Tensor, peer: int, tag: int, group: Group) -> in
 
 def send(tensor: Tensor, dst: int, tag: int, group: Group) -> None:
     """Give the tensor to the member `dst`, when the program runs. Nobody waits for it."""
+    if _goes_by_host(tensor):
+        tensor = tensor.cpu()
+        if dst == OF_CHANNEL:
+            meetings.launch_recorded()
+            senders.begin(tag, lambda: _send_on_channel(tensor, tag, group))
+            return
     torch.ops.xla.send(tensor, dst, _message("send", tensor, dst, tag, group), group.name)
+
+
+def _send_on_channel(tensor: Tensor, channel: int, group: Group) -> None:
+    meetings.register_again(group.name)  # the program may have destroyed its groups since then
+    torch.ops.xla.send(tensor, OF_CHANNEL, channel, group.name)
 
 
 def recv(like: Tensor, src: int, tag: int, group: Group) -> Tensor:
     """A tensor like this from the member `src`: what it sent first with this tag."""
+    if _goes_by_host(like):
+        empty = torch.zeros(like.shape, dtype=like.dtype)
+        return recv(empty, src, tag, group).to(like.device)
     tag = _message("recv", like, src, tag, group)
     result: Tensor = torch.ops.xla.recv(like, src, tag, group.name)
     return result
@@ -132,5 +175,7 @@ def recv(like: Tensor, src: int, tag: int, group: Group) -> Tensor:
 
 def find_sender(like: Tensor, tag: int, group: Group) -> int:
     """The member whose message with this tag comes first; `recv` from there takes it next."""
+    if _goes_by_host(like):
+        like = torch.zeros(0)
     tag = _message("recv", like, 0, tag, group)
     return int(torch.ops.xla.find_sender(like, tag, group.name).item())

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 
 from torch_xla import _XLAC
-from torch_xla._replicas import lives, network, world
+from torch_xla._replicas import lives, network, senders, world
 from torch_xla._replicas.waiting import absent, timeout, told, wait_for
 from torch_xla._spmd.mode import is_spmd
 
@@ -168,6 +168,7 @@ def _make(own: _Meetings, members: tuple[int, ...]) -> Group:
     others = sum(len(known) != world.world_size() for known in own.groups)
     group = f"{0 if is_whole else 1 + others}/{len(members)}"
     name = _XLAC._process_group_name(group, own.device)
+    partitions = None
     if len(members) > 1:
         # Loops of threads end with what they recorded launched (distributed/data_parallel.py).
         is_first = all(known.size == 1 for known in own.groups.values())
@@ -176,7 +177,9 @@ def _make(own: _Meetings, members: tuple[int, ...]) -> Group:
         from torch._C._distributed_c10d import PrefixStore
 
         _connect(own, name, members, PrefixStore("group", store()))
-    _XLAC._add_group(name, group, members, own.device)
+        if world.place_among_threads() is None:
+            partitions = PrefixStore("groups", store())
+    _XLAC._add_group(name, group, members, own.device, partitions)
     return Group(members, name, group)
 
 
@@ -321,6 +324,7 @@ def finish() -> None:
         _tell_others("is at its end")
         _XLAC._sync(_XLAC._current_device(), True, "the end of the program")
         _XLAC._wait(_XLAC._current_device())
+        senders.finish()
         _tell_others("has ended")
     finally:
         for message in _XLAC._finish_sends():
@@ -346,6 +350,12 @@ def launch_recorded() -> None:
     recorded here."""
     if _XLAC._meets_others():
         _XLAC._sync(_XLAC._current_device(), False, "")
+
+
+def launch_apart() -> None:
+    """Between what all members record and what one does, where members must run one program."""
+    if _XLAC._meets_others() and _XLAC._replicas_run_one_program():
+        launch_recorded()
 
 
 def _joined(parts: Sequence[bytes]) -> bytes:

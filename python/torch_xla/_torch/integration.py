@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterable
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -28,9 +28,6 @@ from torch_xla._torch import (
     streams,
 )
 from torch_xla._wrapping import to_wrap
-
-if TYPE_CHECKING:
-    from torch_xla._plugins import CreateOptions
 
 
 def _seed_along() -> None:
@@ -145,10 +142,10 @@ def _serve_openxla() -> None:
         sys.meta_path.insert(0, _FinderOfOpenxla())
 
 
-def _resolve_plugin() -> tuple[str, str, CreateOptions]:
-    from torch_xla import _plugins
+def _resolve_plugin() -> Any:
+    from torch_xla._replicas import spanning_client
 
-    return _plugins.resolve()
+    return spanning_client.resolve()
 
 
 def install() -> None:

@@ -100,6 +100,7 @@ class _Receiving(_Recorded):
                 self._src = functional.find_sender(tensor, self._tag, self._group)
             received = functional.recv(tensor, self._src, self._tag, self._group)
             _write(tensor, received)
+            functional.compute_apart(tensor)
 
     def _source_rank(self) -> int:
         self.wait()
@@ -208,13 +209,28 @@ class ProcessGroupXla(dist.ProcessGroup):
 
     def reduce(self, tensors: list[Tensor], opts: Any = None) -> Any:
         # Programs of all members are alike, so all of them get what the root is to have.
+        meetings.launch_apart()
         root = self._root("reduce", opts)
         reduced = [
             functional.all_reduce(tensor, _reduction(opts), self._group.name) for tensor in tensors
         ]
-        if self._number == root:
-            return _copy_all("reduce", tensors, reduced)
-        return _Recorded(tensors)
+        return self._for_root("reduce", root, tensors, reduced, tensors)
+
+    def _for_root(
+        self,
+        what: str,
+        root: int,
+        outputs: Sequence[Tensor],
+        values: Sequence[Tensor],
+        given: Sequence[Tensor],
+    ) -> Any:
+        """The root alone writes what all members have computed."""
+        meetings.launch_apart()
+        if self._number != root:
+            return _Recorded(given)
+        written = _copy_all(what, outputs, values)
+        meetings.launch_apart()
+        return written
 
     def _gathered(self, tensor: Tensor) -> list[Tensor]:
         return list(functional.all_gather(tensor, self._group.size, self._group.name).unbind(0))
@@ -247,10 +263,10 @@ class ProcessGroupXla(dist.ProcessGroup):
         opts: Any = None,
     ) -> Any:
         root = self._root("gather", opts)
+        meetings.launch_apart()
         values = [part for tensor in input_tensor_list for part in self._gathered(tensor)]
-        if self._number != root:
-            return _Recorded(input_tensor_list)
-        return _copy_all("gather", _flat(output_tensors_list), values)
+        outputs = _flat(output_tensors_list)
+        return self._for_root("gather", root, outputs, values, input_tensor_list)
 
     def scatter(
         self,
@@ -259,10 +275,12 @@ class ProcessGroupXla(dist.ProcessGroup):
         opts: Any = None,
     ) -> Any:
         size, root = self._group.size, self._root("scatter", opts)
+        meetings.launch_apart()
         if self._number == root:
             sent = [torch.stack(parts) for parts in input_tensors_list]
         else:
             sent = [output.new_zeros((size, *output.shape)) for output in output_tensor_list]
+        meetings.launch_apart()
         for stacked in sent:
             functional.broadcast_(stacked, root, self._group.name)
         own = [stacked[self._number] for stacked in sent]
@@ -308,7 +326,9 @@ class ProcessGroupXla(dist.ProcessGroup):
         return _copy_all("all_to_all", output_tensor_list, received.split(sizes))
 
     def _exchanged(self, tensor: Tensor, output_sizes: list[int], input_sizes: list[int]) -> Tensor:
-        return functional.all_to_all(tensor, output_sizes, input_sizes, self._group.name)
+        return functional.all_to_all_of_own_sizes(
+            tensor, output_sizes, input_sizes, self._group.name
+        )
 
     def all_to_all_single(
         self,
@@ -319,10 +339,14 @@ class ProcessGroupXla(dist.ProcessGroup):
         opts: Any = None,
     ) -> Any:
         del opts
-        size = self._group.size
+        size, name = self._group.size, self._group.name
         outputs = output_split_sizes or [output.size(0) // size] * size
         inputs = input_split_sizes or [input.size(0) // size] * size
-        return _copy_all("all_to_all_single", [output], [self._exchanged(input, outputs, inputs)])
+        if output_split_sizes or input_split_sizes:
+            received = self._exchanged(input, outputs, inputs)
+        else:
+            received = functional.all_to_all(input, outputs, inputs, name)
+        return _copy_all("all_to_all_single", [output], [received])
 
     Options = _other_names.Refused(
         "torch_xla.distributed.xla_backend.ProcessGroupXla.Options",
