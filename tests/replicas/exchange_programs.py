@@ -504,6 +504,8 @@ def check_calls(rank: int, size: int, device: str) -> None:
     expect("reduce_scatter_single", rows, total[rank : rank + 1])
     expect("reduce_scatter", listed, total[rank])
     expect("all_to_all_single", swapped, torch.stack([part[rank] for part in parts]))
+    if device == "xla" and _XLAC._replicas_run_one_program():
+        torch_xla.sync()  # what all members run is no part of what two of them do
     if rank == 0:  # of which the others know nothing
         for number in (1, 2):
             dist.send(own + number, 1, tag=4)

@@ -201,3 +201,52 @@ def test_of_two_plugins_for_a_device_one_is_taken_and_both_are_named(installed, 
     assert said.startswith("torch_xla: mine13 (mine_plugin:Mine) is the plugin for MINE;")
     assert "as well: mine (mine_plugin:Mine)" in said and "PJRT_LIBRARY_PATH" in said
     assert used == "MINE 3 2.0"
+
+
+PLACE = {"RANK": "1", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "variables", "expected"),
+    [
+        ("CUDA", {}, {"num_nodes": 4, "node_id": 1, "visible_devices": [1]}),
+        ("CUDA", {"CUDA_VISIBLE_DEVICES": "2,3"}, {"visible_devices": [1]}),
+        ("CUDA", {"CUDA_VISIBLE_DEVICES": "3"}, {"num_nodes": 4, "node_id": 1}),
+        ("ROCM", {"HIP_VISIBLE_DEVICES": "3"}, {"num_nodes": 4, "node_id": 1}),
+        ("MINE", {}, {"num_nodes": 4, "node_id": 1}),
+        ("TPU", {}, {}),
+    ],
+)
+def test_plugins_are_told_a_processs_place(monkeypatch, kind, variables, expected):
+    from torch_xla._replicas import spanning_client
+
+    for name in ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in {**PLACE, **variables}.items():
+        monkeypatch.setenv(name, value)
+    place = spanning_client._place(kind)
+    assert place == {**place, **expected} and ("visible_devices" in place) == (
+        "visible_devices" in expected
+    )
+
+
+def test_plugins_prepare_one_of_several_processes(monkeypatch):
+    from torch_xla import _plugins
+
+    class Mine(plugins.DevicePlugin):
+        able, prepared = 2, ()
+
+        def library_path(self):
+            return LIBRARY
+
+        def configure_multiprocess(self, local_rank, local_world_size):
+            self.prepared = (local_rank, local_world_size)
+            return self.able
+
+    plugin = Mine()
+    assert _plugins._spec_of(plugin, (1, 2)) == (LIBRARY, {}) and plugin.prepared == (1, 2)
+    monkeypatch.setitem(_plugins._registered, "MINE", plugin)
+    assert not _plugins.needs_coordinator("MINE") and _plugins.needs_coordinator("CUDA")
+    Mine.able = 1
+    with pytest.raises(RuntimeError, match="Mine can run 1 processes on this host, and there are"):
+        _plugins._spec_of(plugin, (1, 2))
