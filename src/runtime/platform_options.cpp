@@ -37,6 +37,14 @@ Options defaults_of(std::string_view platform) {
 // (benchmarks/README.md).
 Options quick_options() { return {{"xla_backend_optimization_level", std::int64_t{0}}}; }
 
+// What is added for a program of several replicas.
+Options replica_options(std::string_view platform) {
+  if (platform != "cuda" && platform != "rocm") return {};
+  // One communicator is split off another by all members of that one, in whose programs it may not
+  // be: they differ from replica to replica.
+  return {{"xla_gpu_enable_nccl_comm_splitting", false}};
+}
+
 // Flags that are lists: what the user adds leaves what is there.
 constexpr std::string_view kLists[] = {"xla_disable_hlo_passes"};
 
@@ -58,6 +66,7 @@ void add_option(Options& options, const std::string& name, const pjrt::OptionOve
 struct Defaults {
   Options always;
   Options quick;
+  Options of_replicas;
 };
 
 struct State {
@@ -86,7 +95,9 @@ State& state() {
 // Under the mutex.
 Defaults& platform_defaults(std::string_view platform) {
   const auto [found, is_new] = state().defaults.try_emplace(std::string(platform));
-  if (is_new) found->second = {defaults_of(platform), quick_options()};
+  if (is_new) {
+    found->second = {defaults_of(platform), quick_options(), replica_options(platform)};
+  }
   return found->second;
 }
 
@@ -162,11 +173,13 @@ pjrt::CompileOptions compile_options(std::string_view platform, const Options& c
     const std::lock_guard lock(state().mutex);
     const Defaults& defaults = platform_defaults(platform);
     options.env_option_overrides = defaults.always;
-    if (is_quick) {
-      for (const auto& [name, value] : defaults.quick) {
+    const auto add = [&](const Options& added) {
+      for (const auto& [name, value] : added) {
         add_option(options.env_option_overrides, name, value);
       }
-    }
+    };
+    if (is_quick) add(defaults.quick);
+    if (options.num_replicas > 1) add(defaults.of_replicas);
   }
   for (auto& [name, value] : parse_xla_flags(base::settings().xla_flags())) {
     add_option(options.env_option_overrides, name, with_booleans(value));
@@ -183,8 +196,11 @@ bool drop_rejected_defaults(std::string_view platform, std::string_view error) {
     return error.find(option.first) != error.npos;
   };
   Defaults& defaults = platform_defaults(platform);
-  return std::erase_if(defaults.always, is_rejected) + std::erase_if(defaults.quick, is_rejected) >
-         0;
+  std::size_t count = 0;
+  for (Options* const all : {&defaults.always, &defaults.quick, &defaults.of_replicas}) {
+    count += std::erase_if(*all, is_rejected);
+  }
+  return count > 0;
 }
 
 base::Hash128 compile_options_key(std::string_view platform) {

@@ -257,6 +257,18 @@ TEST(options_of_the_user_are_part_of_the_key) {
   EXPECT(before == runtime::compile_options_key("cpu"));
 }
 
+TEST(programs_of_several_replicas_have_options_of_their_own) {
+  const std::string flag = "xla_gpu_enable_nccl_comm_splitting";
+  const auto has_flag = [&](const char* platform, const runtime::Placement& placement) {
+    return runtime::compile_options(platform, {}, placement).env_option_overrides.contains(flag);
+  };
+  const runtime::Placement replicas{.num_partitions = 1, .device_assignment = {0, 1}};
+  const runtime::Placement partitions{.num_partitions = 2, .device_assignment = {0, 1}};
+  EXPECT(has_flag("cuda", replicas) && !has_flag("cuda", partitions) && !has_flag("cpu", replicas));
+  EXPECT(runtime::drop_rejected_defaults("cuda", "unknown flag " + flag));
+  EXPECT(!has_flag("cuda", replicas));
+}
+
 TEST(passes_that_the_user_disables_are_added_to_ours) {
   const auto passes = [] {
     const auto flags = runtime::compile_options("cpu").env_option_overrides;
