@@ -72,6 +72,7 @@ test-plugin: $(ENVIRONMENT) install
 	build/release/pjrt_test '[PJRT_LIBRARY_PATH]'
 
 test-python: $(ENVIRONMENT) install
+	cmake --build build/release --target fake_plugin
 	pytest $(PYTEST_FLAGS)
 
 # With other versions of torch, each in an environment and a build folder of its own:

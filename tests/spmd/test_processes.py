@@ -60,8 +60,8 @@ def free_port() -> str:
         return str(probe.getsockname()[1])
 
 
-@pytest.mark.skipif(not FAKE, reason="not built: cmake --build build/release -t cpp_tests")
-def test_each_process_has_the_parts_of_its_devices():
+def of_two_processes(program: str) -> list[str]:
+    """The last line that each prints."""
     job = {
         "PJRT_LIBRARY_PATH": str(FAKE[0]),
         "PJRT_DEVICE": "FAKE",
@@ -73,7 +73,7 @@ def test_each_process_has_the_parts_of_its_devices():
     }
     processes = [
         subprocess.Popen(
-            [sys.executable, "-P", "-c", PROGRAM],
+            [sys.executable, "-P", "-c", program],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -81,10 +81,18 @@ def test_each_process_has_the_parts_of_its_devices():
         )
         for rank in "01"
     ]
-    for rank, process in enumerate(processes):
+    lines = []
+    for process in processes:
         out, err = process.communicate(timeout=120)
         assert process.returncode == 0, err
-        said = json.loads(out.splitlines()[-1])
+        lines.append(out.splitlines()[-1])
+    return lines
+
+
+@pytest.mark.skipif(not FAKE, reason="not built: cmake --build build/release -t fake_plugin")
+def test_each_process_has_the_parts_of_its_devices():
+    for rank, line in enumerate(of_two_processes(PROGRAM)):
+        said = json.loads(line)
         assert said["counts"] == [4, 2, 1, 2]
         assert said["whole"] == said["within"] == list(range(8))
         assert said["places"] == [4 * rank, 4 * rank + 2]
@@ -113,20 +121,17 @@ def test_the_devices_of_cpu_processes_make_no_mesh():
     )
 
 
-@pytest.mark.skipif(not FAKE, reason="not built: cmake --build build/release -t cpp_tests")
-def test_a_client_of_one_process_is_no_mesh_of_several():
-    out = run_in_process(
-        """
-        import torch, torch_xla.runtime as xr
-        print(torch.ones(2, device="xla").device)
-        try:
-            xr.use_spmd()
-        except RuntimeError as error:
-            print(error)
-        """,
-        PJRT_LIBRARY_PATH=str(FAKE[0]),
-        PJRT_DEVICE="FAKE",
-        RANK="1",
-        WORLD_SIZE="2",
-    )
-    assert "call it before the first use of the device" in out
+USED_BEFORE = """
+import torch, torch_xla.runtime as xr
+print(torch.ones(2, device="xla").device)
+try:
+    xr.use_spmd()
+except RuntimeError as error:
+    print(error)
+"""
+
+
+@pytest.mark.skipif(not FAKE, reason="not built: cmake --build build/release -t fake_plugin")
+def test_devices_that_were_used_make_no_mesh_of_several_processes():
+    for line in of_two_processes(USED_BEFORE):
+        assert "call it before the first use of the device" in line

@@ -35,7 +35,7 @@ def _library() -> str:
 def environment(count: int) -> dict[str, str]:
     """Of a host with so many devices."""
     return {
-        "PJRT_DEVICE": "SPANNING",
+        "PJRT_DEVICE": "",  # what the plugin calls its platform
         "PJRT_LIBRARY_PATH": _library(),
         "SPANNING_PLUGIN_OF": torch_xla._plugins.resolve()[1],
         "SPANNING_DEVICES": str(count),

@@ -48,8 +48,6 @@ def _check_may_launch(what: str) -> None:
 def _count_devices() -> int:
     """Of the plugin; others than the CPU's are asked in a process of its own, which gives the
     devices back."""
-    if _XLAC._device_count_upper_bound() == 1:
-        return 1
     from torch_xla import _plugins  # seldom needed
 
     if _XLAC._xla_runtime_is_initialized() or _plugins.resolve()[0] == "CPU":
