@@ -2,6 +2,7 @@
 #include "ops/lines.h"
 
 #include <cstddef>
+#include <set>
 #include <variant>
 
 #include "base/dtype.h"
@@ -38,19 +39,18 @@ std::string spoken(const graph::Node& node, std::size_t num_operands, std::size_
   return text + "\n";
 }
 
-using Lines = std::map<std::string, std::vector<std::string>>;
-void add_collectives(const graph::Node& node, Lines& lines) {
+// Calls `visit(collective, group)` for those of groups of several, the node or in its regions.
+template <typename Visit>
+void visit_collectives(const graph::Node& node, const Visit& visit) {
   const graph::Entry& entry = *node.entry();
   if (!exchanges(entry)) return;
   if (entry.op->region == nullptr) {
-    const Lowering& lowering = *registry().find(entry.op->name, "");
     const auto& group = std::get<std::string>(entry.args[entry.args.size() - 2]);
-    if (group.ends_with("/1")) return;
-    lines[group].push_back(line_of_collective(node, lowering.has_own_sizes));
+    if (!group.ends_with("/1")) visit(node, group);
     return;
   }
   for (const graph::RegionPtr& region : entry.op->region->regions) {
-    for (const graph::Trace::Step& step : region->trace.steps) add_collectives(*step.node, lines);
+    for (const graph::Trace::Step& step : region->trace.steps) visit_collectives(*step.node, visit);
   }
 }
 
@@ -73,16 +73,18 @@ std::int64_t key_of_line(std::string_view line) {
 }
 
 std::vector<std::string> groups_of(const graph::Node& node) {
-  Lines lines;
-  add_collectives(node, lines);
-  std::vector<std::string> groups;
-  for (const auto& [group, its_lines] : lines) groups.push_back(group);
-  return groups;
+  std::set<std::string> groups;
+  visit_collectives(node, [&](const auto&, const std::string& group) { groups.insert(group); });
+  return {groups.begin(), groups.end()};
 }
 
 std::map<std::string, std::vector<std::string>> lines_of_collectives(const graph::Trace& trace) {
-  Lines lines;
-  for (const graph::Trace::Step& step : trace.steps) add_collectives(*step.node, lines);
+  std::map<std::string, std::vector<std::string>> lines;
+  const auto add = [&](const graph::Node& collective, const std::string& group) {
+    const Lowering& lowering = *registry().find(collective.entry()->op->name, "");
+    lines[group].push_back(line_of_collective(collective, lowering.has_own_sizes));
+  };
+  for (const graph::Trace::Step& step : trace.steps) visit_collectives(*step.node, add);
   return lines;
 }
 

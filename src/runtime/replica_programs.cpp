@@ -7,6 +7,7 @@
 #include <map>
 #include <mutex>
 #include <numeric>
+#include <set>
 #include <utility>
 
 #include "base/error.h"
@@ -49,13 +50,13 @@ std::vector<int> devices_by_process(const Client& client) {
   return devices;
 }
 
-// The ranks in a row as numbers of the replicas.
-base::Dims numbered(const base::Dims& row, const base::Dims& replicas) {
-  base::Dims numbers;
-  for (const std::int64_t rank : row) {
-    numbers.push_back(std::ranges::find(replicas, rank) - replicas.begin());
+// Each launch asks, so that no lines are made.
+std::set<std::string> groups_of(const graph::Trace& trace) {
+  std::set<std::string> groups;
+  for (const graph::Trace::Step& step : trace.steps) {
+    for (std::string& group : ops::groups_of(*step.node)) groups.insert(std::move(group));
   }
-  return numbers;
+  return groups;
 }
 
 // How often programs of that key were launched, as a number that is likely to be no other's.
@@ -80,18 +81,18 @@ bool run_one_program(const Client& client) { return client.platform() == "tpu"; 
 void place_replicas(const Client& client, const Device& device, const graph::Trace& trace,
                     ProgramSpec& spec) {
   if (!client.spans_processes() || device.num_devices() > 1) return;
-  const auto lines = ops::lines_of_collectives(trace);
-  if (lines.empty()) return;
+  const std::set<std::string> groups = groups_of(trace);
+  if (groups.empty()) return;
   const ReplicaGroupCalls of = calls();
   const std::vector<int> devices = devices_by_process(client);
-  const std::string& first = lines.begin()->first;
-  base::Dims replicas = of.members(first, device.ordinal());
-  if (lines.size() == 1) {
-    spec.replica_groups[first] = {numbered(replicas, replicas)};
+  base::Dims replicas = of.members(*groups.begin(), device.ordinal());
+  if (groups.size() == 1) {
+    base::Dims& numbers = spec.replica_groups[*groups.begin()].emplace_back(replicas.size());
+    std::iota(numbers.begin(), numbers.end(), 0);
   } else {
     replicas.resize(devices.size());
     std::iota(replicas.begin(), replicas.end(), 0);
-    for (const auto& [group, its_lines] : lines) {
+    for (const std::string& group : groups) {
       spec.replica_groups[group] =
           of.partition(group, device.ordinal(), static_cast<int>(devices.size()), true);
     }
@@ -106,12 +107,12 @@ GraphCut cut_at_groups(const Client& client, const Device& device, const graph::
   GraphCut cut;
   // Programs that must be alike must be cut alike, which is not known of the others.
   if (!client.spans_processes() || device.num_devices() > 1 || run_one_program(client)) return cut;
-  const auto groups = ops::lines_of_collectives(trace);
+  const std::set<std::string> groups = groups_of(trace);
   if (groups.size() < 2) return cut;
   const ReplicaGroupCalls of = calls();
   const auto num_processes = static_cast<int>(devices_by_process(client).size());
-  const auto is_partition = [&](const auto& group) {
-    return !of.partition(group.first, device.ordinal(), num_processes, false).empty();
+  const auto is_partition = [&](const std::string& group) {
+    return !of.partition(group, device.ordinal(), num_processes, false).empty();
   };
   if (std::ranges::all_of(groups, is_partition)) return cut;
   std::string before;
