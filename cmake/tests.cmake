@@ -12,14 +12,16 @@ set(test_environment
   TSAN_OPTIONS=ignore_noninstrumented_modules=1:halt_on_error=1)
 
 # A PJRT plugin whose calls fail or hang on demand.
-set(plugin_definitions "TORCH_XLA_CPU_PLUGIN=\"${XLA_CPU_PLUGIN}\"")
-if(EXISTS "${PROJECT_SOURCE_DIR}/tests/cpp/fake_plugin.cpp")
-  add_library(fake_plugin MODULE EXCLUDE_FROM_ALL "${PROJECT_SOURCE_DIR}/tests/cpp/fake_plugin.cpp")
-  target_link_libraries(fake_plugin
-    PRIVATE torch_xla_flags torch_xla_pjrt_api torch_xla_ffi_api Threads::Threads)
-  add_dependencies(cpp_tests fake_plugin)
-  list(APPEND plugin_definitions "TORCH_XLA_FAKE_PLUGIN=\"$<TARGET_FILE:fake_plugin>\"")
-endif()
+add_library(fake_plugin MODULE EXCLUDE_FROM_ALL "${PROJECT_SOURCE_DIR}/tests/cpp/fake_plugin.cpp")
+target_link_libraries(fake_plugin
+  PRIVATE torch_xla_flags torch_xla_pjrt_api torch_xla_ffi_api Threads::Threads)
+add_dependencies(cpp_tests fake_plugin)
+
+# The entry point of all, which alone names this folder, so that compilations of the others are found
+# in ccache wherever the sources lie.
+set(test_main "${PROJECT_SOURCE_DIR}/tests/cpp/main.cpp")
+set_source_files_properties("${test_main}" PROPERTIES COMPILE_DEFINITIONS
+  "TORCH_XLA_CPU_PLUGIN=\"${XLA_CPU_PLUGIN}\";TORCH_XLA_FAKE_PLUGIN=\"$<TARGET_FILE:fake_plugin>\"")
 
 # torch_xla_add_test(<folder> [folders it tests with]): adds <folder>_test when the folder has tests
 # and sources.
@@ -35,12 +37,10 @@ function(torch_xla_add_test folder)
     list(APPEND libraries ${torch_xla_closure_${tested_with}})
   endforeach()
   list(REMOVE_DUPLICATES libraries)
-  add_executable(${folder}_test EXCLUDE_FROM_ALL ${sources}
-    "${PROJECT_SOURCE_DIR}/tests/cpp/main.cpp")
+  add_executable(${folder}_test EXCLUDE_FROM_ALL ${sources} "${test_main}")
   target_include_directories(${folder}_test PRIVATE "${PROJECT_SOURCE_DIR}/tests/cpp")
   target_link_libraries(${folder}_test
     PRIVATE ${libraries} torch_xla_pjrt_api torch_xla_ffi_api ${CMAKE_DL_LIBS})
-  target_compile_definitions(${folder}_test PRIVATE ${plugin_definitions})
   add_dependencies(cpp_tests ${folder}_test)
   add_test(NAME ${folder}_test COMMAND ${folder}_test)
   set_tests_properties(${folder}_test PROPERTIES ENVIRONMENT "${test_environment}" TIMEOUT 600)

@@ -13,6 +13,7 @@
 #include "hlo/ops.h"
 #include "pjrt/client.h"
 #include "pjrt/plugin.h"
+#include "plugins.h"
 
 namespace torch_xla::testing {
 
@@ -31,8 +32,8 @@ inline Array i32(const base::Dims& dims, std::vector<double> values) {
 
 // One client for the process; its devices are four, for collectives.
 inline pjrt::Client& cpu_client() {
-  static const std::shared_ptr<pjrt::Client> client = pjrt::Client::create(
-      pjrt::Plugin::load(TORCH_XLA_CPU_PLUGIN), {{"cpu_device_count", std::int64_t{4}}});
+  static const std::shared_ptr<pjrt::Client> client =
+      pjrt::Client::create(pjrt::Plugin::load(kCpuPlugin), {{"cpu_device_count", std::int64_t{4}}});
   return *client;
 }
 

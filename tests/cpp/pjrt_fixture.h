@@ -14,12 +14,9 @@
 #include "fake_plugin.h"
 #include "pjrt/client.h"
 #include "pjrt/live_objects.h"
+#include "plugins.h"
 
 namespace torch_xla::testing {
-
-// The build names the plugins; the path of the real one is empty where it is not installed.
-inline const std::string kCpuPlugin = TORCH_XLA_CPU_PLUGIN;
-inline const std::string kFakePlugin = TORCH_XLA_FAKE_PLUGIN;
 
 inline void need_cpu_plugin() {
   if (kCpuPlugin.empty()) throw Unsupported{"the CPU plugin is not installed"};

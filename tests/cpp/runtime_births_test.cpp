@@ -10,12 +10,11 @@ using testing::add_;
 using testing::Counts;
 using testing::FakePlugin;
 using testing::Floats;
+using testing::kFakePlugin;
 using testing::Session;
-using testing::tensor;
 using testing::Tensor;
+using testing::tensor;
 using testing::values_of;
-
-const char* const kFake = TORCH_XLA_FAKE_PLUGIN;
 
 const graph::Entry* zeros_entry(std::int64_t size) {
   static const graph::Op op{.name = "zeros", .constant = graph::Constant::kZero};
@@ -46,7 +45,7 @@ void copy_(const Tensor& a, const Tensor& b) {
 std::string pending_text() { return runtime::pending_graph(runtime::device(0), "stablehlo"); }
 
 TEST(a_step_that_makes_its_state_has_the_program_of_the_next) {
-  const Session session(kFake);
+  const Session session(kFakePlugin);
   const Counts counts;
   base::clear_metrics();
   runtime::Device& device = runtime::device(0);
@@ -71,7 +70,7 @@ TEST(a_step_that_makes_its_state_has_the_program_of_the_next) {
 }
 
 TEST(a_constant_that_nobody_updates_stays_one) {
-  const Session session(kFake);
+  const Session session(kFakePlugin);
   runtime::Device& device = runtime::device(0);
   const Tensor x = tensor(device, {1, 2});
   const Tensor constant = zeros(device, 2);
@@ -85,7 +84,7 @@ TEST(a_constant_that_nobody_updates_stays_one) {
 }
 
 TEST(memory_that_is_read_before_it_is_overwritten_is_an_input) {
-  const Session session(kFake);
+  const Session session(kFakePlugin);
   const Counts counts;
   runtime::Device& device = runtime::device(0);
   const Tensor x = tensor(device, {1, 2});
@@ -101,7 +100,7 @@ TEST(memory_that_is_read_before_it_is_overwritten_is_an_input) {
 }
 
 TEST(two_tensors_of_one_constant_are_two_memories_when_one_is_updated) {
-  const Session session(kFake);
+  const Session session(kFakePlugin);
   runtime::Device& device = runtime::device(0);
   const Tensor x = tensor(device, {1, 2});
   const Tensor state = zeros(device, 2);
@@ -121,7 +120,7 @@ TEST(two_tensors_of_one_constant_are_two_memories_when_one_is_updated) {
 
 TEST(a_program_that_fails_leaves_state_as_it_was_born) {
   for (const char* const call : {"PJRT_LoadedExecutable_Execute", "PJRT_Client_Compile"}) {
-    const FakePlugin fake = FakePlugin::copy_of(kFake);
+    const FakePlugin fake = FakePlugin::copy_of(kFakePlugin);
     const Session session(fake.path());
     runtime::Device& device = runtime::device(0);
     const Tensor x = tensor(device, {1, 2});
@@ -138,7 +137,7 @@ TEST(a_program_that_fails_leaves_state_as_it_was_born) {
 }
 
 TEST(state_that_can_not_be_filled_is_lost) {
-  const FakePlugin fake = FakePlugin::copy_of(kFake);
+  const FakePlugin fake = FakePlugin::copy_of(kFakePlugin);
   const Session session(fake.path());
   runtime::Device& device = runtime::device(0);
   const Tensor x = tensor(device, {1, 2});

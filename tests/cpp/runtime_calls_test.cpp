@@ -13,11 +13,10 @@ using testing::array_of;
 using testing::AsyncFake;
 using testing::Counts;
 using testing::Floats;
+using testing::kFakePlugin;
 using testing::Session;
-using testing::tensor;
 using testing::Tensor;
-
-const char* const kFake = TORCH_XLA_FAKE_PLUGIN;
+using testing::tensor;
 
 // The sum of two tensors as a graph that is called: nothing is recorded for a call.
 class Sum {
@@ -57,7 +56,7 @@ bool has_uses(const runtime::ArrayPtr& array, long count) {
 }
 
 TEST(calls_keep_the_arguments_that_stay_until_something_else_runs) {
-  const Session session(kFake);
+  const Session session(kFakePlugin);
   runtime::Device& device = runtime::device(0);
   const Tensor weight = tensor(device, {1, 2});
   const Tensor one = tensor(device, {1, 1});
@@ -88,7 +87,7 @@ TEST(calls_keep_the_arguments_that_stay_until_something_else_runs) {
 }
 
 TEST(calls_see_arguments_that_were_written_or_exchanged) {
-  const Session session(kFake);
+  const Session session(kFakePlugin);
   runtime::Device& device = runtime::device(0);
   const Tensor a = tensor(device, {1, 2});
   const Tensor b = tensor(device, {10, 20});

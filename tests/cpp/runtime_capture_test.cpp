@@ -12,15 +12,14 @@ namespace {
 using runtime::CaptureScope;
 using testing::add;
 using testing::Floats;
+using testing::kFakePlugin;
 using testing::Session;
-using testing::tensor;
 using testing::Tensor;
+using testing::tensor;
 using testing::values_of;
 
-const char* const kFake = TORCH_XLA_FAKE_PLUGIN;
-
 TEST(a_barrier_waits_for_captures_of_its_device_alone) {
-  const Session session(kFake, 2);
+  const Session session(kFakePlugin, 2);
   runtime::Device& captured = runtime::device(0);
   runtime::Device& other = runtime::device(1);
   const Tensor a = tensor(captured, {1, 2});
@@ -40,7 +39,7 @@ TEST(a_barrier_waits_for_captures_of_its_device_alone) {
 }
 
 TEST(a_barrier_inside_of_a_capture_is_an_error_on_any_device) {
-  const Session session(kFake, 2);
+  const Session session(kFakePlugin, 2);
   const CaptureScope capture(runtime::device(0));
   EXPECT_THROWS(runtime::sync(runtime::device(0), false), "put it outside");
   EXPECT_THROWS(runtime::sync(runtime::device(1), false), "put it outside");

@@ -11,19 +11,18 @@ using testing::add_;
 using testing::count_of;
 using testing::Counts;
 using testing::Floats;
+using testing::kCpuPlugin;
 using testing::multiply;
 using testing::scale;
 using testing::Session;
 using testing::slice;
-using testing::tensor;
 using testing::Tensor;
+using testing::tensor;
 using testing::values_of;
-
-const char* const kCpu = TORCH_XLA_CPU_PLUGIN;
 
 TEST(a_program_runs_on_the_cpu_plugin) {
   if (testing::skip_without_cpu_plugin()) return;
-  const Session session(kCpu, 2);
+  const Session session(kCpuPlugin, 2);
   EXPECT_EQ(runtime::platform(), std::string("cpu"));
   for (int i = 0; i < 2; ++i) {
     const Counts counts;
@@ -37,7 +36,7 @@ TEST(a_program_runs_on_the_cpu_plugin) {
 
 TEST(numbers_reach_the_program_as_data) {
   if (testing::skip_without_cpu_plugin()) return;
-  const Session session(kCpu);
+  const Session session(kCpuPlugin);
   const Counts counts;
   const Tensor a = tensor(runtime::device(0), {1, 2});
   for (const float factor : {2.0f, 3.0f}) {
@@ -49,7 +48,7 @@ TEST(numbers_reach_the_program_as_data) {
 
 TEST(integers_and_random_keys_share_a_vector) {
   if (testing::skip_without_cpu_plugin()) return;
-  const Session session(kCpu);
+  const Session session(kCpuPlugin);
   const graph::TensorType* type = testing::f32({1});
   const auto times = [&](const Tensor& self, base::DType dtype, std::uint64_t bits) {
     graph::Entry entry = *testing::scale_entry(type);
@@ -70,7 +69,7 @@ TEST(integers_and_random_keys_share_a_vector) {
 
 TEST(slices_at_other_offsets_share_a_program) {
   if (testing::skip_without_cpu_plugin()) return;
-  const Session session(kCpu);
+  const Session session(kCpuPlugin);
   const Counts counts;
   const Tensor a = tensor(runtime::device(0), {1, 2, 3, 4});
   for (const std::uint64_t start : {0, 1, 2, 0, 1}) {
@@ -83,7 +82,7 @@ TEST(slices_at_other_offsets_share_a_program) {
 
 TEST(writes_through_views_compile_once_for_all_offsets) {
   if (testing::skip_without_cpu_plugin()) return;
-  const Session session(kCpu);
+  const Session session(kCpuPlugin);
   runtime::Device& device = runtime::device(0);
   const Counts counts;
   const Tensor a = tensor(device, {0, 0, 0, 0});
@@ -98,7 +97,7 @@ TEST(writes_through_views_compile_once_for_all_offsets) {
 
 TEST(a_training_loop_donates_and_stays_right) {
   if (testing::skip_without_cpu_plugin()) return;
-  const Session session(kCpu);
+  const Session session(kCpuPlugin);
   runtime::Device& device = runtime::device(0);
   const Counts counts;
   const Tensor step = tensor(device, Floats(1000, 0.5));
@@ -115,7 +114,7 @@ TEST(a_training_loop_donates_and_stays_right) {
 
 TEST(a_chain_of_two_thousand_operations_runs) {
   if (testing::skip_without_cpu_plugin()) return;
-  const Session session(kCpu);
+  const Session session(kCpuPlugin);
   Tensor value = tensor(runtime::device(0), {1});
   for (int i = 0; i < 2000; ++i) value = scale(value, 1.0);
   EXPECT(values_of(value) == Floats{1});
@@ -123,7 +122,7 @@ TEST(a_chain_of_two_thousand_operations_runs) {
 
 TEST(options_reach_the_compiler) {
   if (testing::skip_without_cpu_plugin()) return;
-  const Session session(kCpu);
+  const Session session(kCpuPlugin);
   const Tensor a = tensor(runtime::device(0), {1});
   runtime::set_custom_compile_options({{"xla_no_such_flag", std::string("1")}});
   EXPECT_THROWS(values_of(add(a, a)), "xla_no_such_flag");
@@ -134,7 +133,7 @@ TEST(options_reach_the_compiler) {
 
 TEST(metrics_count_what_was_done) {
   if (testing::skip_without_cpu_plugin()) return;
-  const Session session(kCpu);
+  const Session session(kCpuPlugin);
   base::clear_metrics();
   base::clear_counters();
   const Tensor a = tensor(runtime::device(0), {1});

@@ -14,13 +14,12 @@ using testing::AsyncFake;
 using testing::Counts;
 using testing::FakePlugin;
 using testing::Floats;
+using testing::kCpuPlugin;
+using testing::kFakePlugin;
 using testing::Session;
-using testing::tensor;
 using testing::Tensor;
+using testing::tensor;
 using testing::values_of;
-
-const char* const kFake = TORCH_XLA_FAKE_PLUGIN;
-const char* const kCpu = TORCH_XLA_CPU_PLUGIN;
 
 runtime::Device& both_devices() {
   runtime::Client& client = runtime::client();
@@ -60,7 +59,7 @@ std::string sum_of(const std::string& type, const std::string& sharding = "") {
 const std::string kByRows = " {sdy.sharding = #sdy.sharding<@mesh, [{\"x\"}, {}]>}";
 
 TEST(an_upload_slices_and_a_download_assembles) {
-  const Session session(kFake, 2);
+  const Session session(kFakePlugin, 2);
   runtime::Device& device = both_devices();
   const Floats values = count_to(16);
   const runtime::ArrayPtr rows = upload(device, values, {4, 4}, base::Sharding::make({{2}}, {{0}}));
@@ -78,7 +77,7 @@ TEST(an_upload_slices_and_a_download_assembles) {
 }
 
 TEST(what_no_sharding_splits_is_whole_on_each_device) {
-  const Session session(kFake, 2);
+  const Session session(kFakePlugin, 2);
   runtime::Device& device = both_devices();
   const Floats values = count_to(3);
   const runtime::ArrayPtr array = runtime::upload(device, values.data(), f32({3}));
@@ -89,7 +88,7 @@ TEST(what_no_sharding_splits_is_whole_on_each_device) {
 }
 
 TEST(arrays_move_between_one_device_and_two) {
-  const Session session(kFake, 2);
+  const Session session(kFakePlugin, 2);
   runtime::Device& two = both_devices();
   const Floats values = count_to(6);
   const runtime::ArrayPtr split = upload(two, values, {6}, base::Sharding::make({{2}}, {{0}}));
@@ -101,7 +100,7 @@ TEST(arrays_move_between_one_device_and_two) {
 }
 
 TEST(a_launch_has_a_row_for_each_device) {
-  const Session session(kFake, 2);
+  const Session session(kFakePlugin, 2);
   runtime::Device& device = both_devices();
   const base::Sharding* const rows = base::Sharding::make({{2}}, {{0}});
   const runtime::ArrayPtr a = upload(device, count_to(8), {4, 2}, rows);
@@ -161,19 +160,19 @@ void expect_a_training_step_runs_on_both(runtime::Device& device) {
 }
 
 TEST(recorded_programs_run_on_both_devices) {
-  const Session session(kFake, 2);
+  const Session session(kFakePlugin, 2);
   expect_a_training_step_runs_on_both(both_devices());
 }
 
 TEST(recorded_programs_run_on_two_devices_of_the_cpu) {
   if (testing::skip_without_cpu_plugin()) return;
-  const Session session(kCpu, 2);
+  const Session session(kCpuPlugin, 2);
   expect_a_training_step_runs_on_both(both_devices());
 }
 
 TEST(a_partitioned_program_runs_on_two_devices_of_the_cpu) {
   if (testing::skip_without_cpu_plugin()) return;
-  const Session session(kCpu, 2);
+  const Session session(kCpuPlugin, 2);
   runtime::Device& device = both_devices();
   const std::string matrix = "tensor<4x4xf32>" + kByRows;
   const std::string text =
@@ -196,7 +195,7 @@ TEST(a_partitioned_program_runs_on_two_devices_of_the_cpu) {
 }
 
 TEST(operators_on_split_arrays_give_split_arrays) {
-  const Session session(kFake, 2);
+  const Session session(kFakePlugin, 2);
   runtime::Device& device = both_devices();
   const Tensor whole = tensor(device, {1, 2});
   graph::DataPtr split = upload(device, {1, 2}, {2}, base::Sharding::make({{2}}, {{0}}));
@@ -209,7 +208,7 @@ TEST(operators_on_split_arrays_give_split_arrays) {
 }
 
 TEST(what_is_said_of_memory_holds_for_later_values) {
-  const Session session(kFake, 2);
+  const Session session(kFakePlugin, 2);
   runtime::Device& device = both_devices();
   const Tensor sum = add(tensor(device, {1, 2}), tensor(device, {3, 4}));
   sum.alias->set_sharding(base::Sharding::make({{2}}, {{0}}));
@@ -222,7 +221,7 @@ TEST(what_is_said_of_memory_holds_for_later_values) {
 }
 
 TEST(a_device_is_spread_with_its_arrays) {
-  const Session session(kFake, 2);
+  const Session session(kFakePlugin, 2);
   runtime::Device& device = runtime::device(0);
   const Tensor before = tensor(device, {1, 2});
   runtime::client().make_one_device();
@@ -233,7 +232,7 @@ TEST(a_device_is_spread_with_its_arrays) {
 }
 
 TEST(a_device_with_tensors_stays_one) {
-  const Session session(kFake, 2);
+  const Session session(kFakePlugin, 2);
   const Tensor other = tensor(runtime::device(1), {1, 2});
   EXPECT_THROWS(runtime::client().make_one_device(), "tensors on xla:1");
   EXPECT_EQ(runtime::device_count(), 2);

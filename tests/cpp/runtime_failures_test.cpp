@@ -16,12 +16,11 @@ using testing::Counts;
 using testing::eventually;
 using testing::FakePlugin;
 using testing::Floats;
+using testing::kFakePlugin;
 using testing::Session;
-using testing::tensor;
 using testing::Tensor;
+using testing::tensor;
 using testing::values_of;
-
-const char* const kFake = TORCH_XLA_FAKE_PLUGIN;
 
 template <typename Body>
 base::ErrorKind kind_of_error(Body body) {
@@ -35,7 +34,7 @@ base::ErrorKind kind_of_error(Body body) {
 }
 
 TEST(a_failed_compilation_throws_at_the_barrier_and_at_the_reads) {
-  const FakePlugin fake = FakePlugin::copy_of(kFake);
+  const FakePlugin fake = FakePlugin::copy_of(kFakePlugin);
   const Session session(fake.path());
   runtime::Device& device = runtime::device(0);
   const Tensor a = tensor(device, {1, 2});
@@ -52,7 +51,7 @@ TEST(a_failed_compilation_throws_at_the_barrier_and_at_the_reads) {
 }
 
 TEST(an_operator_without_lowering_is_named) {
-  const Session session(kFake);
+  const Session session(kFakePlugin);
   const Tensor a = tensor(runtime::device(0), {1, 2});
   const Tensor b = testing::record(testing::binary_entry("no_such_operator", a.type()), {a, a});
   EXPECT_THROWS(runtime::sync(runtime::device(0), false),
@@ -60,7 +59,7 @@ TEST(an_operator_without_lowering_is_named) {
 }
 
 TEST(a_lowering_that_gives_another_type_is_an_internal_error) {
-  const Session session(kFake);
+  const Session session(kFakePlugin);
   const Tensor a = tensor(runtime::device(0), {1, 2});
   graph::Entry entry = *testing::binary_entry("add.Tensor", a.type());
   entry.outputs = {testing::f32({3})};
@@ -70,7 +69,7 @@ TEST(a_lowering_that_gives_another_type_is_an_internal_error) {
 }
 
 TEST(results_of_in_place_calls_are_converted) {
-  const Session session(kFake);
+  const Session session(kFakePlugin);
   const Tensor a = tensor(runtime::device(0), {1.5, 2});
   graph::Entry entry = *testing::binary_entry("add.Tensor", a.type());
   graph::Op op = *entry.op;
@@ -83,7 +82,7 @@ TEST(results_of_in_place_calls_are_converted) {
 }
 
 TEST(a_failed_launch_is_reported_by_all_of_its_results) {
-  const FakePlugin fake = FakePlugin::copy_of(kFake);
+  const FakePlugin fake = FakePlugin::copy_of(kFakePlugin);
   const Session session(fake.path());
   runtime::Device& device = runtime::device(0);
   const Tensor a = tensor(device, {1, 2});
@@ -132,7 +131,7 @@ TEST(work_that_fails_later_is_reported_with_what_was_lost) {
 }
 
 TEST(a_launch_that_hangs_holds_up_neither_recording_nor_barriers) {
-  const FakePlugin fake = FakePlugin::copy_of(kFake);
+  const FakePlugin fake = FakePlugin::copy_of(kFakePlugin);
   const Session session(fake.path());
   runtime::Device& device = runtime::device(0);
   const Tensor a = tensor(device, {1, 2});
@@ -194,7 +193,7 @@ TEST(barriers_wait_when_too_many_launches_are_unfinished) {
 }
 
 TEST(a_failed_compilation_may_be_tried_again) {
-  const FakePlugin fake = FakePlugin::copy_of(kFake);
+  const FakePlugin fake = FakePlugin::copy_of(kFakePlugin);
   const Session session(fake.path());
   const Counts counts;
   const Tensor a = tensor(runtime::device(0), {1, 2});

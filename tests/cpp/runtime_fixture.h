@@ -14,6 +14,7 @@
 #include "check.h"
 #include "fake_plugin.h"
 #include "pjrt/live_objects.h"
+#include "plugins.h"
 #include "recording.h"
 #include "runtime/client.h"
 #include "runtime/executor.h"
@@ -43,8 +44,7 @@ class Session {
 class AsyncFake : public FakePlugin {
  public:
   explicit AsyncFake(std::int64_t num_devices = 1)
-      : FakePlugin(copy_of(TORCH_XLA_FAKE_PLUGIN)),
-        session_((set_async(true), path()), num_devices) {}
+      : FakePlugin(copy_of(kFakePlugin)), session_((set_async(true), path()), num_devices) {}
 
  private:
   Session session_;
@@ -57,7 +57,7 @@ inline bool skip_without_cpu_plugin() {
   std::cerr << "skipped: the CPU plugin is not instrumented\n";
   return true;
 #endif
-  if (!std::string(TORCH_XLA_CPU_PLUGIN).empty()) return false;
+  if (!kCpuPlugin.empty()) return false;
   std::cerr << "skipped: the CPU plugin is not installed\n";
   return true;
 }

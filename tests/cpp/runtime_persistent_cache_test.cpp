@@ -20,9 +20,11 @@ namespace {
 using testing::add;
 using testing::count_of;
 using testing::Floats;
+using testing::kCpuPlugin;
+using testing::kFakePlugin;
 using testing::Session;
-using testing::tensor;
 using testing::Tensor;
+using testing::tensor;
 using testing::values_of;
 
 TEST(machines_that_differ_in_anything_have_different_keys) {
@@ -54,7 +56,7 @@ TEST(another_version_of_a_custom_call_makes_another_key) {
 // How often the disk had the program of a sum, in a client of its own.
 std::int64_t hits_of_a_sum() {
   base::clear_counters();
-  const Session session(TORCH_XLA_CPU_PLUGIN);
+  const Session session(kCpuPlugin);
   const Tensor a = tensor(device(0), {1, 2});
   EXPECT(values_of(add(a, a)) == (Floats{2, 4}));
   return count_of("PersistentCacheHit");
@@ -80,7 +82,7 @@ TEST(the_directory_is_chosen_before_the_first_program) {
   const testing::Directory directory;
   const std::string before = base::settings().persistent_cache_path();
   {
-    const Session session(TORCH_XLA_CPU_PLUGIN);
+    const Session session(kCpuPlugin);
     initialize_persistent_cache(directory.path().string(), false);
     const Tensor a = tensor(device(0), {1, 2});
     EXPECT(values_of(add(a, a)) == (Floats{2, 4}));
@@ -117,7 +119,7 @@ class DefaultCache {
   static PersistentCache& cache() { return client().programs().persistent_cache(); }
 
   const testing::Directory home_;
-  const Session session_{TORCH_XLA_FAKE_PLUGIN};
+  const Session session_{kFakePlugin};
   std::unique_ptr<pjrt::Executable> executable_;
 };
 

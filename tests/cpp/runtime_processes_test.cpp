@@ -15,6 +15,7 @@ namespace {
 
 using testing::FakePlugin;
 using testing::Floats;
+using testing::kFakePlugin;
 
 // What both processes' clients are told of each other by.
 class Job {
@@ -48,7 +49,7 @@ pjrt::NamedValues options_of(std::int64_t node) {
 // This process's client is the first; the other one's is made at the same time.
 class TwoProcesses {
  public:
-  TwoProcesses() : plugin_(FakePlugin::copy_of(TORCH_XLA_FAKE_PLUGIN)) {
+  TwoProcesses() : plugin_(FakePlugin::copy_of(kFakePlugin)) {
     const std::string path = plugin_.path();
     runtime::set_plugin_resolver(
         [path, this] { return runtime::PluginSpec{"FAKE", path, options_of(0), job_.store()}; });

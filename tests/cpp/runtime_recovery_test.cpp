@@ -16,16 +16,16 @@ using testing::binary_entry;
 using testing::eventually;
 using testing::FakePlugin;
 using testing::Floats;
+using testing::kFakePlugin;
 using testing::multiply;
 using testing::record;
 using testing::scale;
 using testing::Session;
-using testing::tensor;
 using testing::Tensor;
+using testing::tensor;
 using testing::values_of;
 using testing::write;
 
-const char* const kFake = TORCH_XLA_FAKE_PLUGIN;
 const char* const kExecute = "PJRT_LoadedExecutable_Execute";
 
 // Something that no platform lowers.
@@ -58,7 +58,7 @@ TEST(after_any_call_that_fails_the_model_is_as_before_the_step) {
   for (const char* const call :
        {kExecute, "PJRT_Client_BufferFromHostBuffer", "PJRT_Client_Compile"}) {
     for (const bool waits : {false, true}) {
-      const FakePlugin fake = FakePlugin::copy_of(kFake);
+      const FakePlugin fake = FakePlugin::copy_of(kFakePlugin);
       fake.set_async(true);
       const Session session(fake.path());
       runtime::Device& device = runtime::device(0);
@@ -89,7 +89,7 @@ TEST(after_any_call_that_fails_the_model_is_as_before_the_step) {
 }
 
 TEST(the_error_says_what_is_lost_and_what_is_as_before) {
-  const FakePlugin fake = FakePlugin::copy_of(kFake);
+  const FakePlugin fake = FakePlugin::copy_of(kFakePlugin);
   const Session session(fake.path());
   runtime::Device& device = runtime::device(0);
   const Model model(device);
@@ -137,7 +137,7 @@ TEST(work_that_fails_later_loses_only_what_it_took) {
 }
 
 TEST(what_shared_a_program_with_what_failed_is_computed_without_it) {
-  const FakePlugin fake = FakePlugin::copy_of(kFake);
+  const FakePlugin fake = FakePlugin::copy_of(kFakePlugin);
   const Session session(fake.path());
   runtime::Device& device = runtime::device(0);
   const Tensor a = tensor(device, {1, 2});
@@ -164,7 +164,7 @@ TEST(what_shared_a_program_with_what_failed_is_computed_without_it) {
 }
 
 TEST(what_failed_keeps_no_memory_once_it_is_gone) {
-  const FakePlugin fake = FakePlugin::copy_of(kFake);
+  const FakePlugin fake = FakePlugin::copy_of(kFakePlugin);
   const Session session(fake.path());
   runtime::Device& device = runtime::device(0);
   const Tensor a = tensor(device, {1, 2});
@@ -311,7 +311,7 @@ TEST(a_read_that_a_barrier_overtakes_gives_back_what_was_before) {
 }
 
 TEST(a_barrier_that_cannot_be_compiled_computes_all_but_what_cannot) {
-  const Session session(kFake);
+  const Session session(kFakePlugin);
   runtime::Device& device = runtime::device(0);
   const Tensor a = tensor(device, {1, 2});
   const Tensor w = tensor(device, {5, 6});
@@ -337,7 +337,7 @@ TEST(a_barrier_that_cannot_be_compiled_computes_all_but_what_cannot) {
 }
 
 TEST(a_read_that_cannot_be_compiled_leaves_all_as_it_was) {
-  const Session session(kFake);
+  const Session session(kFakePlugin);
   runtime::Device& device = runtime::device(0);
   const Tensor a = tensor(device, {1, 2});
   const Tensor below = add(a, a);
@@ -351,7 +351,7 @@ TEST(a_read_that_cannot_be_compiled_leaves_all_as_it_was) {
 }
 
 TEST(a_chain_is_computed_up_to_what_cannot_be_compiled) {
-  const Session session(kFake);
+  const Session session(kFakePlugin);
   runtime::Device& device = runtime::device(0);
   std::vector<Tensor> chain = {tensor(device, {1})};
   for (int i = 0; i < 30; ++i) {
@@ -364,7 +364,7 @@ TEST(a_chain_is_computed_up_to_what_cannot_be_compiled) {
 }
 
 TEST(memory_that_ends_while_a_read_is_compiled_does_not_stay_with_what_was_recorded) {
-  const FakePlugin fake = FakePlugin::copy_of(kFake);
+  const FakePlugin fake = FakePlugin::copy_of(kFakePlugin);
   const Session session(fake.path());
   const Model model(runtime::device(0));
   fake.fail("PJRT_Client_Compile", 8, "the program needs more than there is");
@@ -377,7 +377,7 @@ TEST(memory_that_ends_while_a_read_is_compiled_does_not_stay_with_what_was_recor
 }
 
 TEST(views_are_read_anew_after_a_failure) {
-  const FakePlugin fake = FakePlugin::copy_of(kFake);
+  const FakePlugin fake = FakePlugin::copy_of(kFakePlugin);
   const Session session(fake.path());
   runtime::Device& device = runtime::device(0);
   const Tensor a = tensor(device, {1, 2, 3});

@@ -14,16 +14,15 @@ using testing::Counts;
 using testing::FakePlugin;
 using testing::Floats;
 using testing::is_leaf;
+using testing::kFakePlugin;
 using testing::multiply;
 using testing::Session;
-using testing::tensor;
 using testing::Tensor;
+using testing::tensor;
 using testing::values_of;
 
-const char* const kFake = TORCH_XLA_FAKE_PLUGIN;
-
 TEST(nothing_runs_before_a_barrier) {
-  const Session session(kFake);
+  const Session session(kFakePlugin);
   const Counts counts;
   const Tensor a = tensor(runtime::device(0), {1, 2});
   const Tensor b = add(a, a);
@@ -36,7 +35,7 @@ TEST(nothing_runs_before_a_barrier) {
 }
 
 TEST(a_barrier_computes_every_live_tensor_in_one_program) {
-  const Session session(kFake);
+  const Session session(kFakePlugin);
   const Counts counts;
   const Tensor a = tensor(runtime::device(0), {1, 2});
   const Tensor b = add(a, a);
@@ -51,7 +50,7 @@ TEST(a_barrier_computes_every_live_tensor_in_one_program) {
 }
 
 TEST(a_step_that_repeats_compiles_once) {
-  const Session session(kFake);
+  const Session session(kFakePlugin);
   const Counts counts;
   base::clear_counters();
   const Tensor x = tensor(runtime::device(0), {1, 1});
@@ -68,7 +67,7 @@ TEST(a_step_that_repeats_compiles_once) {
 }
 
 TEST(an_aliased_result_is_computed_once) {
-  const Session session(kFake);
+  const Session session(kFakePlugin);
   runtime::Device& device = runtime::device(0);
   const Tensor a = tensor(device, {1, 2});
   const Tensor b = add(a, a);
@@ -81,7 +80,7 @@ TEST(an_aliased_result_is_computed_once) {
 }
 
 TEST(a_step_hands_over_the_memory_that_it_replaces) {
-  const Session session(kFake);
+  const Session session(kFakePlugin);
   base::clear_metrics();
   const Tensor x = tensor(runtime::device(0), {1, 1});
   const Tensor w = tensor(runtime::device(0), {0, 0});
@@ -96,7 +95,7 @@ TEST(a_step_hands_over_the_memory_that_it_replaces) {
 }
 
 TEST(an_array_that_someone_holds_is_not_donated) {
-  const Session session(kFake);
+  const Session session(kFakePlugin);
   const Counts counts;
   const Tensor x = tensor(runtime::device(0), {1, 1});
   const Tensor w = tensor(runtime::device(0), {0, 0});
@@ -113,7 +112,7 @@ TEST(an_array_that_someone_holds_is_not_donated) {
 }
 
 TEST(donation_can_be_switched_off) {
-  const Session session(kFake);
+  const Session session(kFakePlugin);
   base::clear_metrics();
   base::settings().enable_param_aliasing.set(false);
   const Tensor w = tensor(runtime::device(0), {1, 1});
@@ -125,7 +124,7 @@ TEST(donation_can_be_switched_off) {
 }
 
 TEST(swapped_parameters_are_each_donated_once) {
-  const Session session(kFake);
+  const Session session(kFakePlugin);
   const Tensor a = tensor(runtime::device(0), {1, 2});
   const Tensor b = tensor(runtime::device(0), {3, 4});
   // Both new values depend on both old ones.
@@ -140,7 +139,7 @@ TEST(swapped_parameters_are_each_donated_once) {
 // ---- Reads --------------------------------------------------------------------------------------
 
 TEST(a_read_computes_what_it_needs_and_leaves_the_rest) {
-  const Session session(kFake);
+  const Session session(kFakePlugin);
   const Counts counts;
   const Tensor a = tensor(runtime::device(0), {1, 2});
   const Tensor b = add(a, a);
@@ -156,7 +155,7 @@ TEST(a_read_computes_what_it_needs_and_leaves_the_rest) {
 }
 
 TEST(what_a_read_computed_on_its_way_is_kept) {
-  const Session session(kFake);
+  const Session session(kFakePlugin);
   const Counts counts;
   const Tensor a = tensor(runtime::device(0), {1, 2});
   const Tensor b = add(a, a);
@@ -174,7 +173,7 @@ TEST(what_a_read_computed_on_its_way_is_kept) {
 }
 
 TEST(views_on_the_way_of_a_read_are_not_kept) {
-  const Session session(kFake);
+  const Session session(kFakePlugin);
   const Tensor a = tensor(runtime::device(0), {1, 2, 3, 4});
   const Tensor part = testing::slice(a, 1, 2);
   const Tensor sum = add(part, part);
@@ -184,7 +183,7 @@ TEST(views_on_the_way_of_a_read_are_not_kept) {
 }
 
 TEST(reads_with_other_tensors_alive_have_programs_of_their_own) {
-  const Session session(kFake);
+  const Session session(kFakePlugin);
   const Counts counts;
   for (const bool keep : {false, true, false, true}) {
     const Tensor a = tensor(runtime::device(0), {1, 2});
@@ -199,7 +198,7 @@ TEST(reads_with_other_tensors_alive_have_programs_of_their_own) {
 }
 
 TEST(values_of_leaves_need_no_program) {
-  const Session session(kFake);
+  const Session session(kFakePlugin);
   const Counts counts;
   const Tensor a = tensor(runtime::device(0), {1, 2});
   EXPECT(values_of(a) == (Floats{1, 2}));
@@ -209,7 +208,7 @@ TEST(values_of_leaves_need_no_program) {
 // ---- Views across barriers ----------------------------------------------------------------------
 
 TEST(a_view_that_a_barrier_used_up_is_read_anew) {
-  const Session session(kFake);
+  const Session session(kFakePlugin);
   runtime::Device& device = runtime::device(0);
   const Tensor a = tensor(device, {1, 2, 3, 4});
   const auto view = graph::ViewRef::adopt(new graph::View(
@@ -233,7 +232,7 @@ TEST(a_view_that_a_barrier_used_up_is_read_anew) {
 }
 
 TEST(a_value_used_after_the_barrier_that_dropped_it_is_refused) {
-  const Session session(kFake);
+  const Session session(kFakePlugin);
   runtime::Device& device = runtime::device(0);
   const Tensor a = tensor(device, {1, 2});
   Tensor hidden = multiply(a, a);
@@ -249,7 +248,7 @@ TEST(a_value_used_after_the_barrier_that_dropped_it_is_refused) {
 // ---- The cache ----------------------------------------------------------------------------------
 
 TEST(the_least_recently_used_executable_is_dropped) {
-  const Session session(kFake);
+  const Session session(kFakePlugin);
   base::settings().compilation_cache_size.set(2);
   const Counts counts;
   const auto run = [](std::size_t size) {
@@ -270,7 +269,7 @@ TEST(the_least_recently_used_executable_is_dropped) {
 }
 
 TEST(numbers_that_change_are_data) {
-  const FakePlugin fake = FakePlugin::copy_of(kFake);
+  const FakePlugin fake = FakePlugin::copy_of(kFakePlugin);
   const Session session(fake.path());
   const Counts counts;
   const Tensor a = tensor(runtime::device(0), {1, 2});
@@ -285,7 +284,7 @@ TEST(numbers_that_change_are_data) {
 }
 
 TEST(a_constant_that_changes_is_compiled_twice_and_then_shared) {
-  const Session session(kFake);
+  const Session session(kFakePlugin);
   const Counts counts;
   const Tensor a = tensor(runtime::device(0), {1, 2, 3, 4});
   for (const std::uint64_t start : {0, 0, 1, 2, 0, 1, 2}) {
@@ -297,7 +296,7 @@ TEST(a_constant_that_changes_is_compiled_twice_and_then_shared) {
 }
 
 TEST(a_number_that_was_zero_at_first_is_compiled_twice_and_then_shared) {
-  const Session session(kFake);
+  const Session session(kFakePlugin);
   const Counts counts;
   const Tensor a = tensor(runtime::device(0), {1, 2, 3, 4});
   const graph::Entry* entry = testing::scale_entry(a.type(), graph::SlotMode::kNumber);
@@ -316,7 +315,7 @@ TEST(a_number_that_was_zero_at_first_is_compiled_twice_and_then_shared) {
 }
 
 TEST(only_constants_that_change_become_data) {
-  const Session session(kFake);
+  const Session session(kFakePlugin);
   const Counts counts;
   const Tensor a = tensor(runtime::device(0), {1, 2, 3, 4});
   const auto run = [&](std::uint64_t first, std::uint64_t second) {
@@ -334,7 +333,7 @@ TEST(only_constants_that_change_become_data) {
 }
 
 TEST(a_graph_has_a_text) {
-  const Session session(kFake);
+  const Session session(kFakePlugin);
   const Tensor a = tensor(runtime::device(0), {1, 2});
   const Tensor b = add(a, a);
   const std::vector<graph::Value> values = {b.alias->value()};

@@ -18,12 +18,12 @@ namespace {
 
 using testing::FakePlugin;
 using testing::Floats;
+using testing::kCpuPlugin;
+using testing::kFakePlugin;
 using testing::Session;
 
-const char* const kFake = TORCH_XLA_FAKE_PLUGIN;
-
 TEST(the_client_is_created_on_first_use) {
-  const Session session(kFake, 2);
+  const Session session(kFakePlugin, 2);
   EXPECT(!runtime::is_initialized());
   EXPECT_EQ(runtime::device_count(), 2);
   EXPECT(runtime::is_initialized());
@@ -34,14 +34,14 @@ TEST(the_client_is_created_on_first_use) {
 }
 
 TEST(a_device_that_does_not_exist_is_named) {
-  const Session session(kFake, 2);
+  const Session session(kFakePlugin, 2);
   EXPECT_THROWS(runtime::device(2),
                 "device index 2 does not exist, there are 2 xla devices (xla:0, xla:1)");
   EXPECT_THROWS(runtime::device(-1), "device index -1 does not exist");
 }
 
 TEST(the_upper_bound_of_devices_needs_no_client) {
-  const Session session(kFake, 2);
+  const Session session(kFakePlugin, 2);
   base::settings().cpu_num_devices.set(3);
   base::settings().pjrt_device.set("");
   EXPECT_EQ(runtime::device_count_upper_bound(), 3);
@@ -54,18 +54,18 @@ TEST(the_upper_bound_of_devices_needs_no_client) {
 }
 
 TEST(settings_name_the_plugin_without_a_resolver) {
-  const Session session(kFake);
+  const Session session(kFakePlugin);
   runtime::set_plugin_resolver({});
   base::settings().pjrt_library_path.set("");
   EXPECT_THROWS(runtime::client(), "PJRT_LIBRARY_PATH");
-  base::settings().pjrt_library_path.set(kFake);
+  base::settings().pjrt_library_path.set(kFakePlugin);
   base::settings().cpu_num_devices.set(3);
   EXPECT_EQ(runtime::device_count(), 3);
   base::settings().reload();
 }
 
 TEST(create_options_of_the_user_go_before_those_of_the_package) {
-  const Session session(kFake, 3);
+  const Session session(kFakePlugin, 3);
   base::settings().pjrt_create_options.set("cpu_device_count=2");
   EXPECT_EQ(runtime::device_count(), 2);
   base::settings().reload();
@@ -86,7 +86,7 @@ TEST(create_options_have_the_types_that_plugins_tell_apart) {
 }
 
 TEST(a_client_that_fails_to_start_names_the_plugin_and_may_be_tried_again) {
-  const FakePlugin fake = FakePlugin::copy_of(kFake);
+  const FakePlugin fake = FakePlugin::copy_of(kFakePlugin);
   const Session session(fake.path());
   fake.fail("PJRT_Client_Create", 14, "the device is busy");
   EXPECT_THROWS(runtime::client(),
@@ -97,7 +97,7 @@ TEST(a_client_that_fails_to_start_names_the_plugin_and_may_be_tried_again) {
 }
 
 TEST(a_client_without_devices_is_an_error) {
-  const FakePlugin fake = FakePlugin::copy_of(kFake);
+  const FakePlugin fake = FakePlugin::copy_of(kFakePlugin);
   {
     const Session session(fake.path(), 0);
     EXPECT_THROWS(runtime::client(), "it offers no device to this process");
@@ -113,7 +113,7 @@ TEST(a_missing_plugin_is_an_error) {
 }
 
 TEST(several_threads_create_one_client) {
-  const FakePlugin fake = FakePlugin::copy_of(kFake);
+  const FakePlugin fake = FakePlugin::copy_of(kFakePlugin);
   const Session session(fake.path());
   std::vector<std::thread> threads;
   std::vector<runtime::Device*> devices(4);
@@ -129,16 +129,16 @@ TEST(host_kernels_are_those_of_the_client) {
   runtime::add_host_kernel("runtime_test.nothing", [](const runtime::HostCall&) {});
   for (int i = 0; i < 2; ++i) {
     if (!testing::skip_without_cpu_plugin()) {
-      const Session session(TORCH_XLA_CPU_PLUGIN);
+      const Session session(kCpuPlugin);
       EXPECT(runtime::has_host_kernels());
     }
-    const Session session(kFake);
+    const Session session(kFakePlugin);
     EXPECT(!runtime::has_host_kernels());
   }
 }
 
 TEST(a_forked_child_is_told_that_it_cannot_use_the_device) {
-  const Session session(kFake);
+  const Session session(kFakePlugin);
   runtime::client();
   const pid_t child = fork();
   if (child == 0) {
@@ -156,7 +156,7 @@ TEST(a_forked_child_is_told_that_it_cannot_use_the_device) {
 }
 
 TEST(arrays_go_to_the_device_and_back) {
-  const Session session(kFake, 2);
+  const Session session(kFakePlugin, 2);
   runtime::Device& device = runtime::device(0);
   const Floats values = {1, 2, 3, 4};
   const runtime::ArrayPtr array =
@@ -171,7 +171,7 @@ TEST(arrays_go_to_the_device_and_back) {
 }
 
 TEST(several_arrays_are_transferred_at_once) {
-  const Session session(kFake);
+  const Session session(kFakePlugin);
   runtime::Device& device = runtime::device(0);
   base::clear_metrics();
   const Floats a = {1, 2};
@@ -193,7 +193,7 @@ TEST(several_arrays_are_transferred_at_once) {
 }
 
 TEST(a_transfer_that_fails_throws_and_keeps_its_kind) {
-  const FakePlugin fake = FakePlugin::copy_of(kFake);
+  const FakePlugin fake = FakePlugin::copy_of(kFakePlugin);
   const Session session(fake.path());
   runtime::Device& device = runtime::device(0);
   const float value = 1;
@@ -218,12 +218,12 @@ TEST(a_transfer_that_fails_throws_and_keeps_its_kind) {
 TEST(shutdown_gives_back_the_memory_of_tensors_that_still_exist) {
   testing::Tensor kept{};
   {
-    const Session session(kFake);
+    const Session session(kFakePlugin);
     kept = testing::tensor(runtime::device(0), {1, 2});
   }
   EXPECT_THROWS(testing::values_of(kept), "was shut down");
   EXPECT_THROWS(testing::values_of(testing::add(kept, kept)), "was shut down");
-  const Session session(kFake);
+  const Session session(kFakePlugin);
   EXPECT(testing::values_of(testing::tensor(runtime::device(0), {3})) == Floats{3});
 }
 

@@ -14,13 +14,12 @@ using testing::AsyncFake;
 using testing::Counts;
 using testing::FakePlugin;
 using testing::Floats;
+using testing::kFakePlugin;
 using testing::multiply;
 using testing::Session;
-using testing::tensor;
 using testing::Tensor;
+using testing::tensor;
 using testing::values_of;
-
-const char* const kFake = TORCH_XLA_FAKE_PLUGIN;
 
 void run_threads(int count, const std::function<void(int)>& body) {
   std::atomic<int> num_failures{0};
@@ -67,7 +66,7 @@ TEST(threads_on_several_devices_get_their_own_values) {
 }
 
 TEST(threads_that_need_one_program_compile_it_once) {
-  const FakePlugin fake = FakePlugin::copy_of(kFake);
+  const FakePlugin fake = FakePlugin::copy_of(kFakePlugin);
   const Session session(fake.path(), 4);
   runtime::client();
   const Counts counts;

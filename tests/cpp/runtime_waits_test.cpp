@@ -20,9 +20,10 @@ using testing::AsyncFake;
 using testing::eventually;
 using testing::FakePlugin;
 using testing::Floats;
+using testing::kFakePlugin;
 using testing::Session;
-using testing::tensor;
 using testing::Tensor;
+using testing::tensor;
 using testing::values_of;
 
 // What the process writes to stderr while this lives goes to a file.
@@ -93,7 +94,7 @@ TEST(a_long_wait_says_what_it_waits_for) {
 }
 
 TEST(a_launch_that_does_not_return_is_told_of_by_who_waits_for_its_results) {
-  const FakePlugin fake = FakePlugin::copy_of(TORCH_XLA_FAKE_PLUGIN);
+  const FakePlugin fake = FakePlugin::copy_of(kFakePlugin);
   const Session session(fake.path());
   const Tensor a = tensor(runtime::device(0), {1, 2});
   const Tensor b = add(a, a);
