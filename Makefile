@@ -21,7 +21,7 @@ FORMATTED := $(shell find src tests examples tools -name '*.cpp' -o -name '*.h')
 PYTEST_FLAGS ?= --numprocesses auto --maxprocesses 4 --dist loadfile
 
 .PHONY: train test test-cpp test-release test-asan test-tsan test-plugin test-python test-torch \
-        test-sdist wheel bench lint format tidy size docs site conformance endurance fuzz relock \
+        test-sdist wheel bench lint format tidy size docs site links conformance endurance fuzz relock \
         setup install clean
 
 train: install
@@ -167,9 +167,15 @@ docs: $(ENVIRONMENT) install
 	mv docs/op_coverage.md.new docs/op_coverage.md
 	python tools/names_pages.py
 
-# The documentation as a site in build/site; a warning is an error.
+# The documentation as a site in build/site, looked at with Chromium where there is one; a warning is
+# an error.
 site: $(ENVIRONMENT) install
 	python -P -m sphinx -b html -W --keep-going --jobs auto --quiet docs build/site
+	python tools/look_at_site.py build/site
+
+# Whether what the site links to elsewhere is there.
+links: $(ENVIRONMENT) install
+	python -P -m sphinx -b linkcheck --jobs auto --quiet docs build/links
 
 # With PLUGIN=/path/to/plugin.so what that plugin supports: the library alone, programs, operators.
 # Without, the outcomes that docs/op_coverage.md tells; an hour.
@@ -191,7 +197,7 @@ conformance: $(ENVIRONMENT) install
 	GENERATION=all python -m pytest tests/clients/test_generation.py \
 	  tests/clients/test_compile_counts_of_programs.py
 	SPMD_DEVICES=2,4,8 python -m pytest tests/spmd/test_models.py
-	EXCHANGES=all python -m pytest tests/replicas/test_exchanges.py
+	EXCHANGES=all python -m pytest tests/replicas/test_exchanges.py tests/replicas/test_spanning_plugin.py
 	$(MAKE) docs
 endif
 

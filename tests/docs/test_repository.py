@@ -27,7 +27,8 @@ def test_workflows_call_targets_that_exist():
             called = [
                 step["run"].split()[1] for step in job["steps"] if "make " in step.get("run", "")
             ]
-            assert called and set(matrix) <= targets, set(matrix) - targets
+            named = {name.split()[0] for name in matrix}
+            assert called and named <= targets, named - targets
             assert {name for name in called if name.isalpha()} <= targets
 
 
