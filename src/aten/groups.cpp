@@ -34,10 +34,14 @@ class Groups {
         say_members(*partitions, group, members, members.at(place));
       }
     }
+    const auto added = std::make_shared<Group>();
+    added->members = members;
+    added->process_group_name = std::move(process_group);
+    added->process_group = std::move(meeting);
+    added->memory = std::move(memory);
+    added->partitions = std::move(partitions);
     const std::lock_guard lock(mutex_);
-    groups_[{group, device}] =
-        std::make_shared<Group>(Group{members, std::move(process_group), std::move(meeting),
-                                      std::move(memory), std::move(partitions)});
+    groups_[{group, device}] = added;
   }
   void remove_of(std::int64_t device) {
     const std::lock_guard lock(mutex_);

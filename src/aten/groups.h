@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -20,9 +21,12 @@ struct Group {
   c10::intrusive_ptr<c10d::ProcessGroup> process_group;  // null: it has one member
   std::shared_ptr<HostMemory> memory;                    // null: members are not on one host
   // Where all processes of the job say who is in their groups; null in threads.
-  c10::intrusive_ptr<c10d::Store> partitions = {};
+  c10::intrusive_ptr<c10d::Store> partitions;
+  // What they said of those called as this one, once all have.
+  std::mutex mutex;
+  std::vector<std::vector<std::int64_t>> partition;  // under mutex
   // The token orders what follows.
-  Agreement agreement = {};
+  Agreement agreement;
   std::int64_t num_exchanges = 0;
 };
 

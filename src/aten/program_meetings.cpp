@@ -6,7 +6,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <iterator>
 #include <memory>
+#include <mutex>
+#include <sstream>
 #include <utility>
 
 #include "aten/agreement.h"
@@ -30,15 +33,6 @@ std::string key_of_members(const std::string& group, std::int64_t rank) {
   return base::str("members of ", group, " of ", rank);
 }
 
-base::Dims parse_members(const std::string& text) {
-  base::Dims members;
-  for (std::size_t start = 0; start < text.size(); start = text.find(' ', start) + 1) {
-    members.push_back(std::stoll(text.substr(start)));
-    if (text.find(' ', start) == text.npos) break;
-  }
-  return members;
-}
-
 // What a rank has said of its group.
 base::Dims members_said(c10d::Store& store, const std::string& group, std::int64_t rank) {
   const std::string key = key_of_members(group, rank);
@@ -49,18 +43,19 @@ base::Dims members_said(c10d::Store& store, const std::string& group, std::int64
     base::fail(base::ErrorKind::kRuntime, "a program exchanges in several groups, of which rank ",
                rank, " has made none like '", group, "' within ", limit.count(), " s");
   }
-  return parse_members(store.get_to_str(key));
+  std::istringstream said(store.get_to_str(key));
+  return {std::istream_iterator<std::int64_t>(said), {}};
 }
 
-std::vector<base::Dims> partition_into(const std::string& group, int device, int num_processes,
-                                       bool wait) {
-  const auto own = find_group(group, device);
+// As `ReplicaGroupCalls::partition`.
+std::vector<base::Dims> ask_for_partition(const Group& own, const std::string& group,
+                                          int num_processes, bool wait) {
   std::vector<base::Dims> rows;
   std::vector<bool> is_placed(static_cast<std::size_t>(num_processes));
   for (int rank = 0; rank < num_processes; ++rank) {
     if (is_placed[static_cast<std::size_t>(rank)]) continue;
-    if (!wait && !own->partitions->check({key_of_members(group, rank)})) return {};
-    rows.push_back(members_said(*own->partitions, group, rank));
+    if (!wait && !own.partitions->check({key_of_members(group, rank)})) return {};
+    rows.push_back(members_said(*own.partitions, group, rank));
     for (const std::int64_t member : rows.back()) {
       const auto place = static_cast<std::size_t>(member);
       if (!is_placed.at(place)) {
@@ -75,6 +70,19 @@ std::vector<base::Dims> partition_into(const std::string& group, int device, int
     }
   }
   return rows;
+}
+
+std::vector<base::Dims> partition_into(const std::string& group, int device, int num_processes,
+                                       bool wait) {
+  const auto own = find_group(group, device);
+  {
+    const std::lock_guard lock(own->mutex);
+    if (!own->partition.empty()) return own->partition;
+  }
+  std::vector<base::Dims> asked = ask_for_partition(*own, group, num_processes, wait);
+  const std::lock_guard lock(own->mutex);
+  own->partition = asked;
+  return asked;
 }
 
 // Of how much members tell each other at a time, behind whether all is well, how many there are,

@@ -9,6 +9,7 @@
 #include <cctype>
 #include <cstdio>
 #include <cstdlib>
+#include <map>
 #include <mutex>
 #include <utility>
 
@@ -167,6 +168,25 @@ Client::Client(PluginSpec spec, std::shared_ptr<pjrt::Client> client)
   for (pjrt::Device* device : client_->addressable_devices()) {
     devices_.push_back(make_immortal(spec_, static_cast<int>(devices_.size()), {device}));
   }
+}
+
+const std::vector<int>& Client::devices_by_process() {
+  std::call_once(counts_processes_, [this] {
+    std::map<int, int> first;
+    for (const pjrt::Device* const device : client_->devices()) {
+      const auto [found, is_new] = first.try_emplace(device->process_index(), device->id());
+      if (!is_new) found->second = std::min(found->second, device->id());
+    }
+    std::vector<int> devices;
+    for (const auto& [process, device] : first) {
+      base::check(process == static_cast<int>(devices.size()),
+                  "the plugin numbers its processes 0, 1, ..., but there is none of number ",
+                  devices.size());
+      devices.push_back(device);
+    }
+    devices_by_process_ = std::move(devices);
+  });
+  return devices_by_process_;
 }
 
 Device& Client::make_device(const std::vector<pjrt::Device*>& devices) {

@@ -49,6 +49,8 @@ class Client : public std::enable_shared_from_this<Client> {
   pjrt::Client& pjrt_client() const { return *client_; }
   // Whether there are devices of other processes.
   bool spans_processes() const { return spans_processes_; }
+  // The plugin's number of the first device of each process.
+  const std::vector<int>& devices_by_process();
   // Whether programs may call our kernels by name (host_kernels.h).
   bool has_host_kernels() const { return has_host_kernels_; }
   Programs& programs() const { return *programs_; }
@@ -75,6 +77,8 @@ class Client : public std::enable_shared_from_this<Client> {
   std::vector<Device*> devices_;
   std::mutex mutex_;
   std::vector<Device*> further_devices_;  // under mutex_
+  std::once_flag counts_processes_;
+  std::vector<int> devices_by_process_;
   std::unique_ptr<Programs> programs_;
 };
 

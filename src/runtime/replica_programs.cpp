@@ -34,22 +34,6 @@ ReplicaGroupCalls calls() {
   return known().calls;
 }
 
-// The plugin's number of the device that each process drives, which is its first.
-std::vector<int> devices_by_process(const Client& client) {
-  std::map<int, int> first;
-  for (const pjrt::Device* const device : client.pjrt_client().devices()) {
-    const auto [found, is_new] = first.try_emplace(device->process_index(), device->id());
-    if (!is_new) found->second = std::min(found->second, device->id());
-  }
-  std::vector<int> devices;
-  for (const auto& [process, device] : first) {
-    base::check(process == static_cast<int>(devices.size()), "the plugin numbers its processes 0, ",
-                "1, ..., but there is none of number ", devices.size());
-    devices.push_back(device);
-  }
-  return devices;
-}
-
 // Each launch asks, so that no lines are made.
 std::set<std::string> groups_of(const graph::Trace& trace) {
   std::set<std::string> groups;
@@ -78,13 +62,13 @@ void set_replica_group_calls(ReplicaGroupCalls the_calls) {
 
 bool run_one_program(const Client& client) { return client.platform() == "tpu"; }
 
-void place_replicas(const Client& client, const Device& device, const graph::Trace& trace,
+void place_replicas(Client& client, const Device& device, const graph::Trace& trace,
                     ProgramSpec& spec) {
   if (!client.spans_processes() || device.num_devices() > 1) return;
   const std::set<std::string> groups = groups_of(trace);
   if (groups.empty()) return;
   const ReplicaGroupCalls of = calls();
-  const std::vector<int> devices = devices_by_process(client);
+  const std::vector<int>& devices = client.devices_by_process();
   base::Dims replicas = of.members(*groups.begin(), device.ordinal());
   if (groups.size() == 1) {
     base::Dims& numbers = spec.replica_groups[*groups.begin()].emplace_back(replicas.size());
@@ -103,14 +87,14 @@ void place_replicas(const Client& client, const Device& device, const graph::Tra
   spec.may_be_quick = false;
 }
 
-GraphCut cut_at_groups(const Client& client, const Device& device, const graph::Trace& trace) {
+GraphCut cut_at_groups(Client& client, const Device& device, const graph::Trace& trace) {
   GraphCut cut;
   // Programs that must be alike must be cut alike, which is not known of the others.
   if (!client.spans_processes() || device.num_devices() > 1 || run_one_program(client)) return cut;
   const std::set<std::string> groups = groups_of(trace);
   if (groups.size() < 2) return cut;
   const ReplicaGroupCalls of = calls();
-  const auto num_processes = static_cast<int>(devices_by_process(client).size());
+  const auto num_processes = static_cast<int>(client.devices_by_process().size());
   const auto is_partition = [&](const std::string& group) {
     return !of.partition(group, device.ordinal(), num_processes, false).empty();
   };
@@ -160,7 +144,6 @@ void ReplicaLaunch::agree(std::size_t i) {
 
 // Each group in turn: all replicas that have several of them have them in this order.
 std::int32_t ReplicaLaunch::begin() {
-  has_begun_ = true;
   for (std::size_t i = 0; i < meetings_.size(); ++i) agree(i);
   for (std::size_t i = 0; i < meetings_.size(); ++i) {
     if (agreed_[i] == meetings_[i].keys.size()) continue;
@@ -181,7 +164,6 @@ void ReplicaLaunch::agree_on_rest() {
 }
 
 void ReplicaLaunch::miss() noexcept {
-  if (std::exchange(has_begun_, true)) return;
   for (const ReplicaMeeting& meeting : meetings_) {
     try {
       calls().agree(meeting, 0, device_.ordinal(), false);

@@ -44,11 +44,11 @@ void set_replica_group_calls(ReplicaGroupCalls calls);
 bool run_one_program(const Client& client);
 
 // Says in the spec where the trace's program runs, if it exchanges something so.
-void place_replicas(const Client& client, const Device& device, const graph::Trace& trace,
+void place_replicas(Client& client, const Device& device, const graph::Trace& trace,
                     ProgramSpec& spec);
 // Where a graph is to be cut that exchanges in several groups which are no partitions of the job:
 // XLA's programs have each replica in one group of each partition.
-GraphCut cut_at_groups(const Client& client, const Device& device, const graph::Trace& trace);
+GraphCut cut_at_groups(Client& client, const Device& device, const graph::Trace& trace);
 // What the replicas of that program compare.
 std::vector<ReplicaMeeting> meetings_of(const Client& client, const graph::Trace& trace,
                                         const ProgramSpec& spec);
@@ -65,7 +65,7 @@ class ReplicaLaunch {
   std::int32_t begin();
   // Behind it: blocks until they are about to do the rest, which they may launch in other programs.
   void finish();
-  // In the place of both, where the launch fails before.
+  // In the place of both, where the launch fails before it.
   void miss() noexcept;
 
  private:
@@ -75,7 +75,6 @@ class ReplicaLaunch {
   const std::vector<ReplicaMeeting>& meetings_;
   const Device& device_;
   std::vector<std::size_t> agreed_;  // of each meeting, how many of its keys
-  bool has_begun_ = false;
   // The launch may block in what the others do in their next one, for which they ask first.
   std::future<void> rest_;
 };
