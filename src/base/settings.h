@@ -77,6 +77,10 @@
   X(bool, layer_programs, "XLA_LAYER_PROGRAMS", false, kNotInKey,                                  \
     "Compute a graph that has equal layers in a row layer by layer, so that a program for one of " \
     "them is compiled in the place of one for all.")                                               \
+  X(std::string, partitioner, "XLA_PARTITIONER", "", kInKey,                                       \
+    "Which of XLA's partitioners divides programs over several devices: `shardy`, or `gspmd`, "    \
+    "the one before, for plugins that know no other. Empty: `gspmd` on Neuron, `shardy` "          \
+    "elsewhere.")                                                                                  \
   X(bool, keep_freed_memory, "XLA_KEEP_FREED_MEMORY", true, kNotInKey,                             \
     "On the CPU, keep the memory that a program frees for the next one, until none has been "      \
     "launched for two seconds. Read once, at the first use of a device.")                          \

@@ -81,6 +81,46 @@ bool is_in_order(const std::vector<int>& devices) {
   return true;
 }
 
+// The axes in the order in which they split an array with so many dimensions, and behind them those
+// along which devices hold the same.
+std::vector<int> axes_in_order(const Sharding& sharding) {
+  std::vector<int> order;
+  for (const std::vector<int>& of_dimension : sharding.axes()) {
+    order.insert(order.end(), of_dimension.begin(), of_dimension.end());
+  }
+  for (int axis = 0; std::cmp_less(axis, sharding.mesh().sizes.size()); ++axis) {
+    if (std::ranges::find(order, axis) == order.end()) order.push_back(axis);
+  }
+  return order;
+}
+
+// The devices, with the last of these axes as the one that changes first.
+Dims devices_by(const Mesh& mesh, const std::vector<int>& order) {
+  Dims strides(mesh.sizes.size(), 1);
+  for (std::size_t axis = strides.size(); axis-- > 1;) {
+    strides[axis - 1] = strides[axis] * mesh.sizes[axis];
+  }
+  Dims places = {0};
+  for (const int axis : order) {
+    Dims further;
+    for (const std::int64_t place : places) {
+      for (std::int64_t i = 0; i < mesh.sizes[static_cast<std::size_t>(axis)]; ++i) {
+        further.push_back(place + i * strides[static_cast<std::size_t>(axis)]);
+      }
+    }
+    places = std::move(further);
+  }
+  if (mesh.devices.empty()) return places;
+  for (std::int64_t& place : places) place = mesh.devices[static_cast<std::size_t>(place)];
+  return places;
+}
+
+std::string numbers(const Dims& values) {
+  std::string text;
+  for (const std::int64_t value : values) text += str(text.empty() ? "" : ",", value);
+  return text;
+}
+
 // Of two dense arrays, in one of which the box starts at `starts`.
 template <typename Copy>
 void for_each_row(const Shape& whole, const Slice& slice, const Shape& local, const Copy& copy) {
@@ -208,6 +248,22 @@ std::string axes_text(const Mesh& mesh) {
     text += str(i > 0 ? ", " : "", axis_text(mesh, static_cast<int>(i)), "=", mesh.sizes[i]);
   }
   return text + "]";
+}
+
+std::string tiling_text(const Sharding& sharding, std::int64_t rank) {
+  if (sharding.is_replicated()) return "{replicated}";
+  const Mesh& mesh = sharding.mesh();
+  Dims parts(static_cast<std::size_t>(rank), 1);
+  std::int64_t copies = num_elements(mesh.sizes);
+  for (std::size_t d = 0; d < sharding.axes().size(); ++d) {
+    for (const int axis : sharding.axes()[d]) {
+      parts[d] *= mesh.sizes[static_cast<std::size_t>(axis)];
+    }
+    copies /= parts[d];
+  }
+  if (copies > 1) parts.push_back(copies);
+  return str("{devices=[", numbers(parts), "]", numbers(devices_by(mesh, axes_in_order(sharding))),
+             copies > 1 ? " last_tile_dim_replicate}" : "}");
 }
 
 void gather(const void* whole, const Shape& shape, const Slice& slice, void* local,

@@ -78,6 +78,11 @@ std::string axis_text(const Mesh& mesh, int axis);
 // `["data"=2, "model"=2]`
 std::string axes_text(const Mesh& mesh);
 
+// How an array with so many dimensions lies, as XLA's `OpSharding` is printed:
+// "{devices=[2,1,2]0,1,2,3 last_tile_dim_replicate}". Each number is a device, in the order of the
+// tiles; those that hold the same tile are the last dimension.
+std::string tiling_text(const Sharding& sharding, std::int64_t rank);
+
 // The same where there may be none: the whole array on one device.
 inline std::size_t num_shards(const Sharding* sharding) {
   return sharding == nullptr ? 1 : sharding->num_shards();

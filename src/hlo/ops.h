@@ -335,6 +335,7 @@ struct CustomCall {
   int api_version = 4;
   bool has_side_effect = false;
   Attributes frontend_attributes = {};  // texts that XLA carries along
+  std::string sharding = {};            // of the result, in GSPMD's words; empty: none
   std::vector<OutputOperandAlias> output_operand_aliases = {};
   // Minor-to-major; empty for the default (row-major) everywhere.
   std::vector<Dims> operand_layouts = {};
@@ -375,8 +376,9 @@ Value partition_id(Builder& builder);
 Value replica_id(Builder& builder);
 
 // ---- Partitioning (ops_sharding.cpp) ------------------------------------------------------------
-// The attribute "sdy.sharding" of a parameter or result with so many dimensions. The module gets
-// the mesh.
+// The attribute of a parameter or result with so many dimensions that says how it lies. The module
+// gets the mesh.
+std::string_view sharding_attribute_name();
 std::string sharding_attribute(Builder& builder, const base::Sharding& sharding, std::int64_t rank);
 Value sharding_constraint(Value operand, const base::Sharding& sharding);
 

@@ -165,6 +165,10 @@ Values custom_call(Builder& builder, const Values& operands, const CustomCall& c
   if (!call.frontend_attributes.empty()) {
     attributes = "mhlo.frontend_attributes = " + dictionary_attribute(call.frontend_attributes);
   }
+  if (!call.sharding.empty()) {
+    attributes += base::str(attributes.empty() ? "" : ", ",
+                            "mhlo.sharding = ", string_literal(call.sharding));
+  }
   return builder.op(kName, operands, call.results, properties, {}, attributes);
 }
 

@@ -1,4 +1,4 @@
-// Shardy: the meshes of a module, and how its values lie on them.
+// How values of a module lie on meshes, in Shardy's words, or GSPMD's (gspmd.h).
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -6,6 +6,7 @@
 
 #include "base/hash.h"
 #include "hlo/checks.h"
+#include "hlo/gspmd.h"
 #include "hlo/manual.h"
 #include "hlo/partitioned.h"
 #include "hlo/text.h"
@@ -14,6 +15,9 @@ namespace torch_xla::hlo {
 namespace {
 
 thread_local const base::Sharding* whole = nullptr;
+thread_local Partitioner partitioner = Partitioner::kShardy;
+
+bool is_gspmd() { return partitioner == Partitioner::kGspmd; }
 
 // A mesh goes by what it is, so that who mentions it first need not be known.
 std::string mesh_name(const std::string& mesh) {
@@ -31,10 +35,6 @@ std::string declare_mesh(Builder& builder, const base::Mesh& mesh) {
   builder.add_module_operation(base::str("sdy.mesh @", name, " = <", text, ">"));
   return name;
 }
-
-}  // namespace
-
-namespace {
 
 // "<@mesh, [{"data"}, {}]" without its end.
 std::string open_sharding(Builder& builder, const base::Sharding& sharding, std::int64_t rank) {
@@ -75,6 +75,7 @@ std::string manual_sharding(Builder& builder, const base::Sharding& sharding, st
 Values manual_computation(const Values& operands, std::span<const Type> parts,
                           std::span<const Type> results, const base::Sharding& in,
                           const base::Sharding& out, const Region& body) {
+  if (is_gspmd()) return gspmd::manual_computation(operands, parts, results, in, out, body);
   static constexpr std::string_view kName = "sdy.manual_computation";
   Builder& builder = operands[0].builder();
   std::string axes;
@@ -116,14 +117,21 @@ void require_equal_parts(std::string_view name, const base::Sharding& sharding, 
 
 }  // namespace
 
+std::string_view sharding_attribute_name() { return is_gspmd() ? "mhlo.sharding" : "sdy.sharding"; }
+
 std::string sharding_attribute(Builder& builder, const base::Sharding& sharding,
                                std::int64_t rank) {
+  if (is_gspmd()) return gspmd::sharding_attribute(sharding, rank);
   return "#sdy.sharding" + open_sharding(builder, sharding, rank) + ">";
 }
 
-PartitionedScope::PartitionedScope(const base::Sharding* whole_of_program)
-    : before_(std::exchange(whole, whole_of_program)) {}
-PartitionedScope::~PartitionedScope() { whole = before_; }
+PartitionedScope::PartitionedScope(const base::Sharding* whole_of_program, Partitioner of_program)
+    : before_(std::exchange(whole, whole_of_program)),
+      partitioner_before_(std::exchange(partitioner, of_program)) {}
+PartitionedScope::~PartitionedScope() {
+  whole = before_;
+  partitioner = partitioner_before_;
+}
 
 bool is_partitioned() { return whole != nullptr; }
 
@@ -133,6 +141,7 @@ std::int64_t num_partitions() {
 
 Value whole_along(Value operand, const Dims& dims) {
   if (!is_partitioned()) return operand;
+  if (is_gspmd()) return gspmd::whole_along(operand, dims);
   std::string text =
       base::str("#sdy.sharding<@", declare_mesh(operand.builder(), whole->mesh()), ", [");
   for (std::int64_t d = 0; d < operand.rank(); ++d) {
@@ -174,6 +183,7 @@ Value sharding_constraint(Value operand, const base::Sharding& sharding) {
   require_value(kName, operand);
   require(std::cmp_less_equal(sharding.axes().size(), operand.rank()), kName, "it splits ",
           sharding.axes().size(), " dimensions, and the operand is ", Show(operand));
+  if (is_gspmd()) return gspmd::sharding_constraint(operand, sharding);
   return operand.builder().op(
       kName, {&operand, 1}, operand.type(),
       "sharding = " + sharding_attribute(operand.builder(), sharding, operand.rank()));

@@ -10,17 +10,22 @@
 
 namespace torch_xla::hlo {
 
+// XLA has two, and a program says how values lie on a mesh in the words of one.
+enum class Partitioner { kShardy, kGspmd };
+
 // While it lives, programs of this thread are partitioned over the mesh of a sharding that leaves
 // arrays whole, which must live as long; null: over none.
 class PartitionedScope {
  public:
-  explicit PartitionedScope(const base::Sharding* whole);
+  explicit PartitionedScope(const base::Sharding* whole,
+                            Partitioner partitioner = Partitioner::kShardy);
   ~PartitionedScope();
   PartitionedScope(const PartitionedScope&) = delete;
   PartitionedScope& operator=(const PartitionedScope&) = delete;
 
  private:
   const base::Sharding* const before_;
+  const Partitioner partitioner_before_;
 };
 bool is_partitioned();
 // Over how many devices; 1 if it is not.

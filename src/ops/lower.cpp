@@ -123,14 +123,15 @@ class Module {
     if (!program_.floats.empty()) parameters.push_back(floats_.vector);
     if (!program_.ints.empty()) parameters.push_back(ints_.vector);
     for (std::size_t i = 0; i < parameters.size(); ++i) {
-      builder_.set_parameter_attribute(i, "sdy.sharding",
+      builder_.set_parameter_attribute(i, hlo::sharding_attribute_name(),
                                        attribute_of(partition_.leaves, i, parameters[i]));
     }
   }
 
   void place_results(const std::vector<Value>& roots) {
     for (std::size_t i = 0; i < roots.size(); ++i) {
-      builder_.set_result_attribute(i, "sdy.sharding", attribute_of(partition_.roots, i, roots[i]));
+      builder_.set_result_attribute(i, hlo::sharding_attribute_name(),
+                                    attribute_of(partition_.roots, i, roots[i]));
     }
   }
 
@@ -216,7 +217,7 @@ class Module {
 Program lower(const graph::Trace& trace, const Target& target, std::span<const Donation> donations,
               const Numbers& numbers, const Partition& partition, const Bounds* bounds) {
   const base::Sharding* const whole = find_whole(trace, partition);
-  const hlo::PartitionedScope scope(whole);
+  const hlo::PartitionedScope scope(whole, target.partitioner);
   const hlo::KnownNanScope nans(target.platform == "cpu" && !target.is_exported);
   return Module(trace, target, donations, numbers, partition, whole, bounds).run();
 }

@@ -8,6 +8,7 @@
 
 #include "base/shape.h"
 #include "hlo/builder.h"
+#include "hlo/partitioned.h"
 
 namespace torch_xla::ops {
 
@@ -28,6 +29,8 @@ struct Target {
   bool is_exported = false;
   // Collectives are StableHLO's, among these; null: calls of the host.
   const ReplicaGroups* replica_groups = nullptr;
+  // Of programs over several devices.
+  hlo::Partitioner partitioner = hlo::Partitioner::kShardy;
   // Of products of matrices and of convolutions.
   hlo::Precision precision = hlo::Precision::kDefault;
 

@@ -39,6 +39,9 @@ void bind_sharding(py::module_& m) {
                                 std::move(axes))
         ->text();
   });
+  m.def("_tiling_text", [](const std::string& sharding, std::int64_t rank) {
+    return base::tiling_text(*base::Sharding::find(sharding), rank);
+  });
   m.def(
       "_mark_sharding",
       [](const at::Tensor& t, const std::string& sharding) {

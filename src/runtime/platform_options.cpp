@@ -168,7 +168,8 @@ pjrt::CompileOptions compile_options(std::string_view platform, const Options& c
   options.num_partitions = placement.num_partitions;
   options.device_assignment = placement.device_assignment;
   options.use_spmd_partitioning = placement.num_partitions > 1;
-  options.use_shardy_partitioner = placement.num_partitions > 1;
+  options.use_shardy_partitioner =
+      placement.num_partitions > 1 && partitioner(platform) == hlo::Partitioner::kShardy;
   {
     const std::lock_guard lock(state().mutex);
     const Defaults& defaults = platform_defaults(platform);
@@ -222,6 +223,15 @@ hlo::Precision mat_mul_precision() {
   base::check(name == "default", "XLA_MAT_MUL_PRECISION must be default, high or highest, got '",
               name, "'");
   return hlo::Precision::kDefault;
+}
+
+hlo::Partitioner partitioner(std::string_view platform) {
+  const std::string name = base::settings().partitioner();
+  if (name == "shardy") return hlo::Partitioner::kShardy;
+  if (name == "gspmd") return hlo::Partitioner::kGspmd;
+  base::check(name.empty(), "XLA_PARTITIONER must be shardy, gspmd or empty, got '", name, "'");
+  // AWS's compiler divides programs in GSPMD's words.
+  return platform == "neuron" ? hlo::Partitioner::kGspmd : hlo::Partitioner::kShardy;
 }
 
 }  // namespace torch_xla::runtime

@@ -11,6 +11,7 @@
 
 #include "base/hash.h"
 #include "hlo/builder.h"
+#include "hlo/partitioned.h"
 #include "pjrt/compile_options.h"
 #include "runtime/program_spec.h"
 
@@ -38,6 +39,9 @@ inline pjrt::CompileOptions compile_options(std::string_view platform) {
 bool drop_rejected_defaults(std::string_view platform, std::string_view error);
 // Of everything above, for the key of an executable.
 base::Hash128 compile_options_key(std::string_view platform);
+
+// Which one divides programs over several devices.
+hlo::Partitioner partitioner(std::string_view platform);
 
 // Of products of matrices and of convolutions, as the user set it; it stands in the program's text.
 hlo::Precision mat_mul_precision();

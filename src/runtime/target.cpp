@@ -20,6 +20,7 @@ ops::Target target_of(const Client& client, const ProgramSpec& spec) {
           .has_float16_products = has_host_kernels && has_float16,
           .has_locations = base::settings().hlo_debug(),
           .replica_groups = spec.replica_groups.empty() ? nullptr : &spec.replica_groups,
+          .partitioner = partitioner(client.platform()),
           .precision = mat_mul_precision()};
 }
 

@@ -92,6 +92,22 @@ TEST(partitioned_programs_say_how_everything_lies) {
   EXPECT(!contains(lower(roots).text, "sdy"));
 }
 
+TEST(partitioned_programs_say_it_in_gspmds_words) {
+  const Value a = leaf(f32({4, 2}));
+  const std::vector<Value> roots{call(binary_entry("add.Tensor", f32({4, 2})), {a, a})};
+  const base::Mesh mesh{{2, 3, 2}, {5, 0, 1, 2, 3, 4, 6, 7, 8, 9, 10, 11}};
+  const std::vector<const base::Sharding*> leaves{base::Sharding::make(mesh, {{2}, {0}})};
+  const std::vector<const base::Sharding*> results{base::Sharding::replicated(12)};
+  const ops::Target target{.platform = "cpu", .partitioner = hlo::Partitioner::kGspmd};
+  const ops::Program program =
+      ops::lower(graph::walk(roots), target, {}, {}, {12, leaves, results});
+  EXPECT(contains(program.text,
+                  "%0: tensor<4x2xf32> {mhlo.sharding = \"{devices=[2,2,3]5,1,3,6,8,10,0,2,4,7,9,"
+                  "11 last_tile_dim_replicate}\"}) -> (tensor<4x2xf32> {mhlo.sharding = "
+                  "\"{replicated}\"})"));
+  EXPECT(!contains(program.text, "sdy"));
+}
+
 TEST(a_module_does_not_need_the_operands_of_its_nodes) {
   const Value a = leaf(f32({4}));
   const Value sum = call(binary_entry("add.Tensor", f32({4})), {a, a});

@@ -553,9 +553,13 @@ def a_program_shows_its_mesh() -> None:
     torch_xla.sync()
     u = t * 2
     text = _XLAC._pending_program(0)
-    name = text.split("sdy.mesh @")[1].split()[0]
-    assert f'sdy.mesh @{name} = <["data"={count()}]>' in text
-    assert text.count(f'#sdy.sharding<@{name}, [{{"data"}}, {{}}]>') == 2, text
+    if torch_xla._settings.settings.partitioner == "gspmd":
+        devices = ",".join(map(str, range(count())))
+        assert text.count(f'mhlo.sharding = "{{devices=[{count()},1]{devices}}}"') == 2, text
+    else:
+        name = text.split("sdy.mesh @")[1].split()[0]
+        assert f'sdy.mesh @{name} = <["data"={count()}]>' in text
+        assert text.count(f'#sdy.sharding<@{name}, [{{"data"}}, {{}}]>') == 2, text
     assert u.tolist() == [[2, 2]] * 8
 
 

@@ -14,15 +14,15 @@ PROGRAM = pathlib.Path(region_programs.__file__)
 
 
 @functools.cache
-def failures(count: int, *arguments: str) -> Any:
-    result = json_of_program(PROGRAM, str(count), *arguments, CPU_NUM_DEVICES=str(count))
-    return result["failures"]
+def failures(count: int, *arguments: str, partitioner: str = "shardy") -> Any:
+    variables = {"CPU_NUM_DEVICES": str(count), "XLA_PARTITIONER": partitioner}
+    return json_of_program(PROGRAM, str(count), *arguments, **variables)["failures"]
 
 
 @pytest.mark.parametrize("claim", [check.__name__ for check in region_programs.CHECKS])
-@pytest.mark.parametrize("count", [2, 4])
-def test_on_a_mesh(count, claim):
-    failure = failures(count).get(claim)
+@pytest.mark.parametrize(("count", "partitioner"), [(2, "shardy"), (4, "shardy"), (2, "gspmd")])
+def test_on_a_mesh(count, partitioner, claim):
+    failure = failures(count, partitioner=partitioner).get(claim)
     assert failure is None, failure
 
 

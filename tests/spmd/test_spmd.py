@@ -19,16 +19,17 @@ PROGRAM = pathlib.Path(__file__).with_name("mesh_programs.py")
 
 
 @functools.cache
-def outcome(count: int) -> Any:
+def outcome(count: int, partitioner: str = "shardy") -> Any:
     # What partitioned programs become is computed as on users' machines on one of the meshes.
-    quickly = COMPILING_QUICKLY if count > 2 else {}
-    return json_of_program(PROGRAM, str(count), CPU_NUM_DEVICES=str(count), **quickly)
+    variables = COMPILING_QUICKLY if count > 2 or partitioner == "gspmd" else {}
+    variables = {**variables, "CPU_NUM_DEVICES": str(count), "XLA_PARTITIONER": partitioner}
+    return json_of_program(PROGRAM, str(count), **variables)
 
 
 @pytest.mark.parametrize("claim", [check.__name__ for check in mesh_programs.CHECKS])
-@pytest.mark.parametrize("count", [2, 4])
-def test_on_a_mesh(count, claim):
-    failure = outcome(count)["failures"].get(claim)
+@pytest.mark.parametrize(("count", "partitioner"), [(2, "shardy"), (4, "shardy"), (2, "gspmd")])
+def test_on_a_mesh(count, partitioner, claim):
+    failure = outcome(count, partitioner)["failures"].get(claim)
     assert failure is None, failure
 
 

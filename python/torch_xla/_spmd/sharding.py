@@ -385,17 +385,7 @@ def sharding_text(t: torch.Tensor) -> str:
 
 
 def _text_of(spec: ShardingSpec) -> str:
-    sizes = spec.mesh.mesh_shape
-    used = _axes("sharding_text", spec.mesh, spec.partition_spec)
-    if not used:
-        return "{replicated}"
-    tiles = [_num_parts("sharding_text", spec.mesh, entry) for entry in spec.partition_spec]
-    rest = [axis for axis in range(len(sizes)) if axis not in used]
-    copies = math.prod(sizes[axis] for axis in rest)
-    numbers = spec.mesh.get_logical_mesh().transpose(used + rest).ravel().tolist()
-    shown = ",".join(map(str, [*tiles, copies] if copies > 1 else tiles))
-    end = " last_tile_dim_replicate" if copies > 1 else ""
-    return f"{{devices=[{shown}]{','.join(map(str, numbers))}{end}}}"
+    return _XLAC._tiling_text(_text("sharding_text", spec), len(spec.partition_spec))
 
 
 def local_shards(t: torch.Tensor) -> list[XLAShard]:
