@@ -81,8 +81,7 @@ REFUSED: dict[str, tuple[_Row, ...]] = {
         (
             "TpuEnv process_bounds_size num_expected_global_devices num_local_processes task_id "
             "worker_id build_tpu_env_from_vars get_tpu_env get_tpu_type get_worker_ips "
-            "num_tpu_workers configure_one_chip_topology configure_topology "
-            "discover_master_worker_ip",
+            "num_tpu_workers discover_master_worker_ip",
             _TOPOLOGY,
             _TOPOLOGY_INSTEAD,
         ),

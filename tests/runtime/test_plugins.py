@@ -230,6 +230,34 @@ def test_plugins_are_told_a_processs_place(monkeypatch, kind, variables, expecte
     )
 
 
+def test_processes_drive_a_chip_each(monkeypatch):
+    from torch_xla import _tpu_chips as tpu
+
+    names = ("TPU_PROCESS_BOUNDS", "TPU_CHIPS_PER_PROCESS_BOUNDS", "TPU_VISIBLE_CHIPS")
+    names += ("TPU_PROCESS_ADDRESSES", "TPU_PROCESS_PORT", "CLOUD_TPU_TASK_ID")
+
+    def told():
+        return [os.environ.get(name) for name in names]
+
+    for name in names:
+        monkeypatch.setenv(name, "")  # so that what is set below does not stay
+        monkeypatch.delenv(name)
+    tpu.configure_topology(1, 4)
+    addresses = "localhost:8476,localhost:8477,localhost:8478,localhost:8479"
+    assert told() == ["2,2,1", "1,1,1", "1", addresses, "8477", "1"]
+    tpu.configure_topology(7, 8)  # it stays as it was
+    assert told()[2] == "1"
+    monkeypatch.delenv("TPU_PROCESS_BOUNDS")
+    with pytest.raises(ValueError, match="3 processes can't drive a chip each"):
+        tpu.configure_topology(0, 3)
+    monkeypatch.setattr(tpu, "chips", lambda: ["0x0027"] * 4)
+    with pytest.raises(ValueError, match="this host, which has 4; start 1, 2, 4, 8, or"):
+        tpu.configure_topology(0, 8)
+    monkeypatch.delenv("TPU_VISIBLE_CHIPS")
+    tpu.configure_one_chip_topology()
+    assert told()[:3] == ["1,1,1", "1,1,1", "0"]
+
+
 def test_plugins_prepare_one_of_several_processes(monkeypatch):
     from torch_xla import _plugins
 

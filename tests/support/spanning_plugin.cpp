@@ -1,7 +1,8 @@
 // A PJRT plugin whose collectives cross processes, for tests: the CPU's, which SPANNING_PLUGIN_OF
 // names, one device of which each process has. As a plugin for NVIDIA's devices it takes
-// `num_nodes` and `node_id`, has all processes' devices, and programs of several replicas. Their
-// collectives become calls of the host here, which exchange by the key-value store of the client.
+// `num_nodes` and `node_id`, or as libtpu reads the variables that say the same; it has all
+// processes' devices, and programs of several replicas. Their collectives become calls of the host
+// here, which exchange by the key-value store of the client.
 #include <dlfcn.h>
 
 #include <algorithm>
@@ -467,6 +468,11 @@ PJRT_Error* create(PJRT_Client_Create_Args* args) {
     const std::string_view name(option.name, option.name_size);
     if (name == "num_nodes") of.num_nodes = option.int64_value;
     if (name == "node_id") of.node = option.int64_value;
+  }
+  if (const char* const addresses = std::getenv("TPU_PROCESS_ADDRESSES")) {
+    const std::string_view all(addresses);
+    of.num_nodes = std::count(all.begin(), all.end(), ',') + 1;
+    of.node = std::atoll(std::getenv("CLOUD_TPU_TASK_ID"));
   }
   // A process that is alone has as many devices as the host.
   PJRT_NamedValue count = {};

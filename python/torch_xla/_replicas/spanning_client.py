@@ -6,11 +6,11 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from torch_xla import _XLAC, _plugins
+from torch_xla import _XLAC, _plugins, _tpu_chips
 from torch_xla._replicas import meetings, world
 from torch_xla._spmd.mode import is_spmd
 
-# Whose plugins know the other processes by themselves.
+# Whose plugins know the other processes by themselves, or by variables.
 _KNOW_THEIR_PLACE = ("TPU", "NEURON")
 # Whose plugins show each process all devices of the host, unless these variables do not.
 _SHOWN_BY = {
@@ -44,6 +44,8 @@ def resolve() -> tuple[str, str, dict[str, Any]] | tuple[str, str, dict[str, Any
     kind, path, options = _plugins.resolve(place)
     if not several or kind == "CPU":
         return kind, path, options
+    if kind == "TPU" and world.local_process_count() == world.process_count():
+        _tpu_chips.configure_topology(world.local_ordinal(), world.local_process_count())
     from torch._C._distributed_c10d import PrefixStore
 
     # Each compiles for its own device, and may ask the others meanwhile.
