@@ -4,8 +4,8 @@
 
 namespace torch_xla::testing {
 
-const std::string kCpuPlugin = TORCH_XLA_CPU_PLUGIN;
-const std::string kFakePlugin = TORCH_XLA_FAKE_PLUGIN;
+const char* const kCpuPlugin = TORCH_XLA_CPU_PLUGIN;
+const char* const kFakePlugin = TORCH_XLA_FAKE_PLUGIN;
 
 }  // namespace torch_xla::testing
 

@@ -19,7 +19,7 @@
 namespace torch_xla::testing {
 
 inline void need_cpu_plugin() {
-  if (kCpuPlugin.empty()) throw Unsupported{"the CPU plugin is not installed"};
+  if (!has_cpu_plugin()) throw Unsupported{"the CPU plugin is not installed"};
 }
 
 inline std::shared_ptr<pjrt::Client> cpu_client(std::int64_t num_devices = 1) {

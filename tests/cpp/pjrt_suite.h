@@ -57,7 +57,7 @@ class PluginUnderTest {
 inline const std::vector<PluginUnderTest>& plugins_under_test() {
   static const std::vector<PluginUnderTest> plugins = [] {
     std::vector<PluginUnderTest> result{{"fake", kFakePlugin}};
-    if (!kCpuPlugin.empty()) result.emplace_back("cpu", kCpuPlugin);
+    if (has_cpu_plugin()) result.emplace_back("cpu", kCpuPlugin);
     const char* named = std::getenv("PJRT_LIBRARY_PATH");
     if (named != nullptr && *named != '\0') result.emplace_back("PJRT_LIBRARY_PATH", named);
     return result;

@@ -2,11 +2,10 @@
 // are the same wherever the sources lie.
 #pragma once
 
-#include <string>
-
 namespace torch_xla::testing {
 
-extern const std::string kCpuPlugin;  // empty without the wheel
-extern const std::string kFakePlugin;
+extern const char* const kCpuPlugin;  // empty without the wheel
+extern const char* const kFakePlugin;
+inline bool has_cpu_plugin() { return *kCpuPlugin != '\0'; }
 
 }  // namespace torch_xla::testing

@@ -57,7 +57,7 @@ inline bool skip_without_cpu_plugin() {
   std::cerr << "skipped: the CPU plugin is not instrumented\n";
   return true;
 #endif
-  if (!kCpuPlugin.empty()) return false;
+  if (has_cpu_plugin()) return false;
   std::cerr << "skipped: the CPU plugin is not installed\n";
   return true;
 }

@@ -29,9 +29,13 @@ _EXPECTED = _expected_status()
 _ENTRIES = [op for op in op_samples.entries() if torch.float32 in op.supported_dtypes("cpu")]
 
 
+# How many samples of an entry, where XLA takes seconds for the program of one.
+_FEW = {"grid_sampler_3d": 6}
+
+
 @pytest.mark.parametrize("op", _ENTRIES, ids=lambda op: op.full_name)
 def test_float32_entry_agrees_with_cpu(op):
-    verdict = op_samples.check(op, torch.float32, most=24)
+    verdict = op_samples.check(op, torch.float32, most=_FEW.get(op.full_name, 24))
     expected = _EXPECTED.get(op.full_name, "lowered")
     detail = f"{verdict.detail} {' '.join(verdict.fallbacks)}"
     order = list(op_coverage.DATABASE_MEANING)
@@ -48,7 +52,7 @@ def test_float32_entry_agrees_with_cpu(op):
     ("name", "dtype"),
     [(name, what) for name, what in op_samples.ALWAYS_ROUNDED if hasattr(torch, what)],
 )
-def test_rounded_entry_needs_its_tolerance(name, dtype):
+def test_rounded_entry_needs_its_tolerance(quick_compilation, name, dtype):
     (op,) = (op for op in op_samples.entries() if op.full_name == name)
     dtype = getattr(torch, dtype)
     most = None if dtype == torch.float32 else 48

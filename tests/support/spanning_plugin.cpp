@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <condition_variable>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -16,6 +17,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <sstream>
 #include <string>
 #include <string_view>
@@ -563,6 +565,64 @@ PJRT_Error* description_process_index(PJRT_DeviceDescription_ProcessIndex_Args* 
   return nullptr;
 }
 
+// Programs that exchange run in the order of their launches, as on a stream: the CPU's plugin may
+// begin with any that has its inputs.
+class InOrder {
+ public:
+  static InOrder& instance() {
+    static auto* const instance = new InOrder();
+    return *instance;
+  }
+
+  void add(PJRT_LoadedExecutable* program) {
+    const std::lock_guard lock(mutex_);
+    programs_.insert(program);
+  }
+
+  PJRT_Error* execute(PJRT_LoadedExecutable_Execute_Args* args) {
+    if (!begin(args->executable)) return real()->PJRT_LoadedExecutable_Execute(args);
+    if (args->device_complete_events == nullptr) die("a launch asks for no event");
+    if (PJRT_Error* const error = real()->PJRT_LoadedExecutable_Execute(args)) {
+      end();
+      return error;
+    }
+    PJRT_Event_OnReady_Args ready = {};
+    ready.struct_size = PJRT_Event_OnReady_Args_STRUCT_SIZE;
+    ready.event = args->device_complete_events[0];
+    ready.callback = [](PJRT_Error* error, void*) {
+      if (error != nullptr) {
+        PJRT_Error_Destroy_Args destroy = {};
+        destroy.struct_size = PJRT_Error_Destroy_Args_STRUCT_SIZE;
+        destroy.error = error;
+        real()->PJRT_Error_Destroy(&destroy);
+      }
+      instance().end();
+    };
+    return real()->PJRT_Event_OnReady(&ready);
+  }
+
+ private:
+  // Blocks until the one before has ended; false of a program that exchanges nothing.
+  bool begin(PJRT_LoadedExecutable* program) {
+    std::unique_lock lock(mutex_);
+    if (!programs_.contains(program)) return false;
+    has_ended_.wait(lock, [this] { return !is_running_; });
+    is_running_ = true;
+    return true;
+  }
+
+  void end() {
+    const std::lock_guard lock(mutex_);
+    is_running_ = false;
+    has_ended_.notify_all();
+  }
+
+  std::mutex mutex_;
+  std::condition_variable has_ended_;
+  std::set<PJRT_LoadedExecutable*> programs_;
+  bool is_running_ = false;
+};
+
 PJRT_Error* compile(PJRT_Client_Compile_Args* args) {
   const fake::CompileOptions options =
       fake::parse_compile_options({args->compile_options, args->compile_options_size});
@@ -578,12 +638,13 @@ PJRT_Error* compile(PJRT_Client_Compile_Args* args) {
   changed.compile_options_size = portable_options().size();
   PJRT_Error* const error = real()->PJRT_Client_Compile(&changed);
   args->executable = changed.executable;
+  if (error == nullptr) InOrder::instance().add(changed.executable);
   return error;
 }
 
 PJRT_Error* execute(PJRT_LoadedExecutable_Execute_Args* args) {
   if (args->execute_device == nullptr && job().num_nodes > 1) args->execute_device = job().device;
-  return real()->PJRT_LoadedExecutable_Execute(args);
+  return InOrder::instance().execute(args);
 }
 
 }  // namespace
