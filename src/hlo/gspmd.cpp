@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/error.h"
 #include "hlo/ops.h"
 #include "hlo/text.h"
 
@@ -13,13 +12,6 @@ namespace {
 
 constexpr std::string_view kWhole = "{replicated}";
 constexpr std::string_view kManual = "{manual}";
-
-// XLA's parser takes no spaces in lists.
-std::string dims_text(const Dims& dims) {
-  std::string text;
-  for (const std::int64_t d : dims) text += base::str(text.empty() ? "" : ",", d);
-  return text;
-}
 
 Value call(std::string_view target, Value operand, const Type& result, std::string sharding,
            std::string config = {}) {
@@ -46,8 +38,11 @@ Value whole_along(Value operand, const Dims& dims) {
   for (std::int64_t d = 0; d < operand.rank(); ++d) {
     if (std::ranges::find(dims, d) == dims.end()) others.push_back(d);
   }
-  std::string config =
-      others.empty() ? "" : base::str("unspecified_dims=[", dims_text(others), "]");
+  std::string config;
+  if (!others.empty()) {
+    config = "unspecified_dims=" + list(others);
+    std::erase(config, ' ');  // XLA's parser takes none
+  }
   return call("Sharding", operand, operand.type(), std::string(kWhole), std::move(config));
 }
 
