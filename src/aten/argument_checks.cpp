@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <limits>
 #include <vector>
 
@@ -437,6 +438,23 @@ void check_eigvals(CallArguments arguments) {
   if (c10::isFloat8Type(arguments.front().toTensor().scalar_type())) return;
   TORCH_CHECK(at::isfinite(arguments.front().toTensor()).all().item<bool>(),
               "torch.linalg.eigvals: input tensor should not contain infs or NaNs.");
+}
+
+// LAPACK takes them for rows without looking: a block of one row has the row that it changed places
+// with, counted from 1, and a block of two the negative of one, twice.
+void check_ldl_pivots(CallArguments arguments) {
+  const at::Tensor pivots = arguments[1].toTensor().to(at::kLong).contiguous();
+  const std::int64_t num_rows = pivots.size(-1);
+  const auto* const all = pivots.const_data_ptr<std::int64_t>();
+  for (std::int64_t i = 0; i < pivots.numel(); ++i) {
+    const std::int64_t pivot = all[i];
+    const bool is_row = pivot != 0 && std::abs(pivot) <= num_rows;
+    const bool is_twice = (i + 1) % num_rows != 0 && all[i + 1] == pivot;
+    TORCH_CHECK(is_row && (pivot > 0 || is_twice),
+                "torch.linalg.ldl_solve: pivots must be what ldl_factor returned, got ", pivot,
+                " for row ", i % num_rows, " of ", num_rows);
+    if (pivot < 0) ++i;
+  }
 }
 
 }  // namespace torch_xla::aten

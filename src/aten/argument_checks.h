@@ -64,5 +64,6 @@ void check_zero_point(CallArguments arguments);
 
 // Of a tensor's values, which it reads.
 void check_eigvals(CallArguments arguments);
+void check_ldl_pivots(CallArguments arguments);
 
 }  // namespace torch_xla::aten

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "aten/argument_checks.h"
 #include "aten/meta_kernel.h"
 #include "aten/stand_ins.h"
 #include "aten/tensor.h"
@@ -110,16 +111,16 @@ struct Silence final : c10::WarningHandler {
   void process(const c10::Warning&) override {}
 };
 
-// Zeros, or ones for elementwise operators: integers are indices and lengths, or divisors.
+// Integers are zeros, being indices and lengths, or ones, where they are divisors or pivots.
 at::Tensor small(const at::Tensor& tensor, std::int64_t most, at::ScalarType (*named)(DType),
-                 bool is_pointwise) {
+                 bool are_ones) {
   const TensorImpl* impl = as_xla(tensor);
   if (impl == nullptr) return tensor;
   const base::Shape& shape = impl->xla_type()->shape;
   std::vector<std::int64_t> dims = shape.dims;
   for (std::int64_t& size : dims) size = std::min(size, most);
   return at::empty(dims, at::TensorOptions().dtype(named(shape.dtype)))
-      .fill_(is_pointwise || base::is_floating(shape.dtype) ? 1 : 0);
+      .fill_(are_ones || base::is_floating(shape.dtype) ? 1 : 0);
 }
 
 bool is_about_dtypes(const c10::Error& error) {
@@ -136,9 +137,10 @@ enum class Answer : std::uint8_t { kTaken, kUntold };
 Answer ask(const Operator& op, const torch::jit::Stack& stack, std::int64_t most,
            at::ScalarType (*named)(DType)) {
   const std::size_t count = op.arguments.size();
+  const bool are_ones = op.is_pointwise || op.rules.check_values == check_ldl_pivots;
   torch::jit::Stack on_cpu = with_stand_ins(
       op.handle, count, stack, c10::DeviceType::CPU,
-      [&](const at::Tensor& tensor) { return small(tensor, most, named, op.is_pointwise); });
+      [&](const at::Tensor& tensor) { return small(tensor, most, named, are_ones); });
   for (std::size_t i = 0; i < count; ++i) {
     // The program's own numbers stay as they are.
     if (op.arguments[i].travel == Travel::kKey) {

@@ -210,6 +210,7 @@ constexpr OperatorRules kRules[] = {
     {.name = "linalg_householder_product", .layout = Layout::kMetaKernel},
     {.name = "linalg_inv_ex", .factors = {"linalg.inv_ex", info_of_results}},
     {.name = "linalg_ldl_factor_ex", .factors = {"torch.linalg.ldl_factor_ex", info_of_results}},
+    {.name = "linalg_ldl_solve", .check_values = check_ldl_pivots},
     {.name = "linalg_lstsq", .layout = Layout::kSolution},
     {.name = "linalg_lu_factor_ex", .factors = {"torch.linalg.lu_factor_ex", info_of_results}},
     {.name = "linalg_solve_triangular",

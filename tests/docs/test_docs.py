@@ -13,6 +13,7 @@ import pathlib
 import re
 import subprocess
 import sys
+from typing import Any
 
 import page_blocks
 import pytest
@@ -35,7 +36,12 @@ def pages_with(pattern: re.Pattern[str]) -> list[pathlib.Path]:
     return [page for page in PAGES if pattern.search(page.read_text())]
 
 
-@pytest.mark.parametrize("page", pages_with(PYTHON), ids=named)
+def page_with_code(page: pathlib.Path) -> Any:
+    marks = [pytest.mark.optimized] if "tiered_compilation" in page.read_text() else []
+    return pytest.param(page, id=named(page), marks=marks)
+
+
+@pytest.mark.parametrize("page", [*map(page_with_code, pages_with(PYTHON))])
 def test_code_of_page_runs_and_prints_what_it_says(page):
     blocks = list(PYTHON.finditer(page.read_text()))
     done = subprocess.run(

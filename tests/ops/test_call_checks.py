@@ -247,6 +247,8 @@ def test_negative_sizes_are_refused_in_the_same_words(name, size, device):
 def test_bad_call_is_refused_in_the_same_words(name, device):
     if IS_OLDER and name == "arange":
         pytest.skip("the older kernel divides by the step, 0 as an integer: SIGFPE")
+    if IS_OLDER and name == "multi_margin_loss, number of targets":
+        pytest.skip("the older one words it otherwise")
     if IS_NEWER and name in ("arange", "max_pool3d"):
         pytest.skip("the newer takes steps below 1, and words the pool's error otherwise")
     want = outcome(lambda: BAD_CALLS[name](torch.rand(2, 3)))

@@ -124,6 +124,29 @@ def test_what_the_kernel_refuses_is_raised_where_the_result_is_read():
         values.cpu()
 
 
+@pytest.mark.parametrize(
+    "pivots", [[0, 1, 1], [1, 4, 1], [1, -4, -4], [1, 1, -1], [-2, -1, 1]], ids=str
+)
+def test_made_up_pivots_never_reach_lapack(pivots):
+    """Which writes to the rows that they name, wherever these lie."""
+    factors, found, _ = torch.linalg.ldl_factor_ex(torch.eye(3, device="xla").expand(2, 3, 3))
+    b = torch.ones(2, 3, 2, device="xla")
+    assert torch.linalg.ldl_solve(factors, found, b).cpu().eq(1).all()
+    made_up = torch.tensor([found[0].tolist(), pivots], dtype=torch.int32)
+    solved = torch.linalg.ldl_solve(factors, made_up.to("xla"), b)
+    with pytest.raises(RuntimeError, match=r"pivots must be what ldl_factor returned, got .* of 3"):
+        solved.cpu()
+
+
+def test_pivots_of_two_rows_are_taken():
+    a = torch.tensor([[0.0, 1, 2], [1, 0, 3], [2, 3, 0]])
+    factors, pivots, _ = torch.linalg.ldl_factor_ex(a)
+    assert (pivots < 0).any()
+    b = torch.randn(3, 2)
+    solved = torch.linalg.ldl_solve(factors.to("xla"), pivots.to("xla"), b.to("xla"))
+    torch.testing.assert_close(solved.cpu(), torch.linalg.ldl_solve(factors, pivots, b))
+
+
 @pytest.mark.filterwarnings("ignore:aten::_linalg_eigvals has no lowering")
 def test_values_that_end_the_process_do_not_reach_the_cpu_by_a_fallback():
     # Of halves, which programs do not call it for.

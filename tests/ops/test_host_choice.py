@@ -12,6 +12,7 @@ from pathlib import Path
 import counts
 import pytest
 import torch
+from pinned_torch import IS_OLDER
 from torch import nn
 from torch.nn import functional as nnf
 from with_settings import calls_in, optimized_hlo
@@ -439,6 +440,8 @@ def value_and_gradients(case: Case, operands: list[torch.Tensor]) -> list[torch.
     ("name", "dtype"), [(name, dtype) for name, case in _CASES.items() for dtype in case.asked]
 )
 def test_the_same_values_and_gradients(name, dtype):
+    if IS_OLDER and name == "aminmax":
+        pytest.skip("the older one has no gradient of it")
     torch.manual_seed(0)
     case = _CASES[name]
     operands = [torch.randn(shape).to(getattr(torch, dtype)) for shape in case.shapes]

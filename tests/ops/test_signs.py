@@ -98,6 +98,7 @@ def test_a_boolean_factor_hides_nothing(name, dtype):
     assert torch.equal(torch.signbit(got)[numbers], torch.signbit(want)[numbers])
 
 
+@pytest.mark.optimized
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_limits_of_functions(dtype):
     x = torch.tensor([-INF, INF, NAN, 1.0, 2.0, -10.0, 10.0, 100.0, -100.0], dtype=dtype)

@@ -12,6 +12,8 @@ from processes import run_in_process
 
 from torch_xla import _claims, conformance
 
+pytestmark = pytest.mark.optimized  # other plugins may know no option of ours
+
 # A newer plugin than ours, made for another program.
 PACKAGE = "lammps-jax-pjrt-cpu"
 # What it lacks, as ours does; there may be several of its devices.

@@ -15,6 +15,8 @@ from with_settings import setting
 import torch_xla
 from torch_xla.debug import metrics
 
+pytestmark = pytest.mark.optimized
+
 # More than a program takes until it is worth all optimizations.
 STEPS = 8
 

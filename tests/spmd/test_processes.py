@@ -14,7 +14,8 @@ import sys
 import pytest
 from processes import run_in_process
 
-FAKE = sorted(pathlib.Path(__file__).parents[2].glob("build/release/*fake_plugin.so"))
+_BUILD = pathlib.Path(__file__).parents[2] / "build"
+FAKE = [p for of in ("release", "torch-*/release") for p in _BUILD.glob(f"{of}/libfake_plugin.so")]
 PROGRAM = """
 import json
 import torch
